@@ -10,7 +10,7 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.jobs import free_target
 from fdg_plugins.cli.options import introduce
-from fdg_plugins.errors import load_extra
+from fdg_plugins.errors import counted, load_extra
 from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
 from fdg_plugins.lab.engine.one_process import log_to
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
@@ -35,7 +35,8 @@ def evaluate(
     """Evaluate finished models on domains that they were not trained on.
 
     Of several models, each is compared with the first on the same images. The table has 95 % intervals, by bootstrap
-    from the counts of each site. The folder gets evaluation.json, a page and a figure with its numbers.
+    from the counts of each site. The folder gets evaluation.json, a page, and figures with their numbers, for classes
+    also a reliability diagram.
 
     With --sites, nothing is evaluated here: the job for a federation is written, which brings the models and no code.
     Submit it, and call this command with the folder of its downloaded results.
@@ -58,26 +59,23 @@ def evaluate(
         recipe = EvaluationRecipe(found, images.dataset, sites.split(","))
         folder = free_target(to or Path("jobs"), recipe.name)
         recipe.export(str(folder.parent), with_note=False)
-        say(f"{folder}: written; it brings {len(found)} models and no code")
+        say(f"{folder}: written; it brings {counted(len(found), 'model')} and no code")
         return
     log_to(sys.stderr)
     show_result(evaluate_here(found, images, to), None)
 
 
 def show_result(file: Path, to: Path | None) -> None:
-    """Print the table, and write page and figure with its numbers to the folder ``to``; None: that of the file."""
-    result = read_result(file)
+    """Print the table, and write page and figures with their numbers to the folder ``to``; None: that of the file."""
+    result, to = read_result(file), to or file.parent
     say(evaluation_table(result))
-    load_extra("matplotlib", "the figure of fdg evaluate", "lab")
-    from fdg_plugins.lab.analysis.figures.drawing import FORMATS, render
-    from fdg_plugins.lab.analysis.figures.evaluation import comparison_of, draw_comparison
+    load_extra("matplotlib", "the figures of fdg evaluate", "lab")
+    from fdg_plugins.lab.analysis.figures.drawing import write_figure
+    from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
     from fdg_plugins.lab.analysis.page.contents import make_page
 
-    picture = comparison_of(result)
-    figure = draw_comparison(picture)
-    contents = {form: render(figure, picture, form) for form in FORMATS}
-    contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
-    contents["html"] = make_page((), None, [result]).encode()
-    for suffix, content in contents.items():
-        write_bytes((to or file.parent) / f"{picture.name}.{suffix}", content)
-    say(f"{(to or file.parent) / picture.name}: {', '.join(contents)}")
+    for picture in pictures_of_evaluation(result):
+        say(write_figure(picture, to))
+    page = to / "evaluation.html"
+    write_bytes(page, make_page((), None, [result]).encode())
+    say(str(page))

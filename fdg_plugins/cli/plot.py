@@ -11,14 +11,15 @@ from fdg_plugins.cli.report import PathsArgument, RoundsOption, runs_below
 from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.lab.analysis.facts import notes_on_runs
 from fdg_plugins.lab.analysis.figures import kinds_of, make_pictures, pictures_of
-from fdg_plugins.storage import write_bytes
 
 
 def plot(
     kind: Annotated[
         str,
         Argument(
-            metavar="KIND", help="convergence, cosines, weights, sensitivity, partition; or all that the runs allow."
+            metavar="KIND",
+            help="convergence, cosines, weights, measures, sensitivity, partition, reliability; or all that the runs "
+            "allow.",
         ),
     ],
     paths: PathsArgument,
@@ -34,7 +35,7 @@ def plot(
     """
     runs = runs_below(paths, rounds)
     load_extra("matplotlib", "fdg plot", "lab")
-    from fdg_plugins.lab.analysis.figures.drawing import FORMATS, draw, render
+    from fdg_plugins.lab.analysis.figures.drawing import write_figure
 
     kinds = kinds_of(kind)
     made, lacking = pictures_of(kinds, runs) if len(kinds) > 1 else (make_pictures(kind, runs), {})
@@ -45,9 +46,4 @@ def plot(
     if not made:
         raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
     for picture in made:
-        figure = draw(picture)
-        contents = {form: render(figure, picture, form) for form in FORMATS}
-        contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
-        for suffix, content in contents.items():
-            write_bytes(to / f"{picture.name}.{suffix}", content)
-        say(f"{to / picture.name}: {', '.join(contents)}")
+        say(write_figure(picture, to))

@@ -29,7 +29,7 @@ from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import load_tensors, sha256_of, write_json
 from fdg_plugins.tasks import Counts
-from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
+from fdg_plugins.tasks.counts import CONFIDENCE, CONFUSION, PROBABILITIES
 
 MODELS = "models"  # the folder of the server's app that holds a folder for each model
 
@@ -147,53 +147,45 @@ def take_scores(
 ) -> None:
     """Add a site's scores of a model to the result; raise ``ContributionError`` if they contradict what is known."""
     found = ModelScores.read(answer.metrics, f"site {site}: scores", ContributionError)
-    if (complaint := _complaint(found, result, census[site], result.sites[site])) is not None:
-        raise ContributionError(f"site {site}: {complaint}.")
     own, names = result.sites[site].models, [model.name for model in result.models]
-    if any(int(other) >= number for other in found.pairs):
-        raise ContributionError(f"site {site}: it compares model {names[number]} with one that it has not seen.")
+    sums = {name: (one.sum, one.count) for name, one in found.sums.items()}
+    try:
+        whole = not found.withheld
+        counts = result.learned.checked(sums, found.counts, found.count, len(result.classes), whole=whole)
+        if found.count != census[site].num_test:
+            raise ValueError(f"it evaluated {found.count} images, but counted {census[site].num_test} in the census")
+        if any(int(other) >= number for other in found.pairs):
+            raise ValueError(f"it compares model {names[number]} with one that it has not seen")
+        if result.learned.one_class_per_image:
+            _check_classes(counts, found, census[site])
+            _check_pairs(found, {str(at): own[name] for at, name in enumerate(names) if name in own}, result.score.name)
+    except ValueError as error:
+        raise ContributionError(f"site {site}: {error}.") from error
     pairs = {other: pair for other, pair in found.pairs.items() if names[int(other)] in own}
     own[names[number]] = found.model_copy(update={"pairs": pairs})
 
 
-def _complaint(found: ModelScores, result: EvaluationResult, reply: CensusReply, own: SiteScores) -> str | None:
-    """Return what contradicts the census, the task, or the scores of the models that the site has evaluated before."""
-    task, sums = result.learned, {name: (one.sum, one.count) for name, one in found.sums.items()}
-    if (complaint := task.complaint(sums, found.count, len(result.classes))) is not None:
-        return complaint
-    if found.count != reply.num_test:
-        return f"it evaluated {found.count} images, but counted {reply.num_test} in the census"
-    try:
-        counts = task.read_counts(found.counts, len(result.classes))
-    except ValueError as error:
-        return str(error)
-    complaint = task.complaint_on_counts(counts, sums, found.count) if not found.withheld else None
-    if complaint is not None or not task.one_class_per_image:
-        return complaint
-    if (complaint := _of_classes(counts, found, reply)) is not None:
-        return complaint
-    earlier = {str(number): model.name for number, model in enumerate(result.models) if model.name in own.models}
-    for number, name in earlier.items():
-        both, first, later, neither = found.pairs.get(number, (0, 0, 0, 0))
-        right = tuple(one.sums[result.score.name].sum for one in (own.models[name], found))
-        if (both + first, both + later) != right or both + first + later + neither != found.count:
-            return f"its counts of images beside model {name} do not add up"
-    return None
-
-
-def _of_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> str | None:
-    """Return what contradicts the images of each class in the census, of which those ``withheld`` are counted as 0."""
-    own = np.array(reply.class_counts)
-    withheld = np.isin(np.arange(len(own)), found.withheld)
-    if withheld.sum() != len(found.withheld):
-        return "it withholds the counts of other classes than it has"
-    members, totals = np.where(withheld, 0, own), np.where(withheld, 0, found.count)
+def _check_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> None:
+    """Raise ``ValueError`` if counts are not of the images of each class in the census; those withheld are 0."""
+    there = ~np.isin(np.arange(len(reply.class_counts)), found.withheld)
+    if len(found.withheld) != (~there).sum():
+        raise ValueError("it withholds the counts of other classes than it has")
+    members = there * np.array(reply.class_counts)
+    expected = {
+        PROBABILITIES: np.stack([there * found.count - members, members], axis=1),
+        CONFUSION: members,
+        CONFIDENCE: [found.count],
+    }
     for name, one in counts.items():
-        is_right = int(one.sum()) == found.count
-        if name in (PROBABILITIES, CONFUSION):
-            is_right = np.array_equal(np.asarray(support({name: one})), members)
-        if name == PROBABILITIES:
-            is_right &= np.array_equal(one.sum(axis=(1, 2)), totals)
-        if not is_right:
-            return f"its {name} are not of the images that it counted in the census"
-    return None
+        images = one.sum(axis=(1, 2)) if name == CONFIDENCE else one.sum(axis=-1)
+        if not np.array_equal(images, expected[name]):
+            raise ValueError(f"its {name} are not of the images that it counted in the census")
+
+
+def _check_pairs(found: ModelScores, earlier: Mapping[str, ModelScores], score: str) -> None:
+    """Raise ``ValueError`` if the images counted of a pair of models contradict the scores of the two."""
+    for number, other in earlier.items():
+        both, first, later, neither = found.pairs.get(number, (0, 0, 0, 0))
+        right = (other.sums[score].sum, found.sums[score].sum)
+        if (both + first, both + later) != right or both + first + later + neither != found.count:
+            raise ValueError(f"its counts of images beside model {number} do not add up")

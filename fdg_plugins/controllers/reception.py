@@ -89,14 +89,10 @@ class Expected:
         self._same("count of an evaluation", score.count, getattr(self.reply, f"num_{split}"), "counted in the census")
         task, classes = self.task if counted else self.task.asked(()), len(self.facts.class_counts)
         sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
-        if (wrong := task.complaint(sums, score.count, classes)) is not None:
-            self._refuse(wrong)
         try:
-            counts = task.read_counts(score.counts, classes)
+            task.checked(sums, score.counts, score.count, classes)
         except ValueError as error:
             self._refuse(str(error))
-        if (wrong := task.complaint_on_counts(counts, sums, score.count)) is not None:
-            self._refuse(wrong)
 
     def _same(self, name: str, came: Any, expected: Any, why: str) -> None:
         # An array or tensor has no truth to compare by.

@@ -16,7 +16,7 @@ site receives the insight of the others. With one site, samples are pulled towar
 Until a class has been reported, its samples are not penalised.
 
 Segmentation: a sample is a pixel, and the penalty is the mean over the classes of the batch of each class's mean
-(``Task.weighs_classes_equally``), so that the background does not drown the other classes.
+(``Task.by_pixel``), so that the background does not drown the other classes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -153,7 +153,7 @@ class LocalInsight(LocalRisk):
     def penalty(self, features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return the penalty of features ``[B, D]`` with labels ``[B]`` under the last layer's weight, a scalar."""
         values, present = self.insight.values, self.insight.present
-        shares = class_shares(labels, len(weight)) if self.task.weighs_classes_equally else None
+        shares = class_shares(labels, len(weight)) if self.task.by_pixel else None
         if self.target == "insight":
             return insight_penalty(features, labels, weight, values, present, self.norms, shares)
         if self.target == "feature":

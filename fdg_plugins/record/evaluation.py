@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an evaluation of finished models, ``evaluation.json``, and its table, with bootstrap intervals."""
+"""The record of an evaluation of finished models, ``evaluation.json``, and its table, with intervals."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -10,9 +10,10 @@ import pydantic
 from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
 from fdg_plugins.messages import ModelScores
 from fdg_plugins.record.round_record import Recorded
+from fdg_plugins.record.run_record import pooled_sums
 from fdg_plugins.record.text import aligned
 from fdg_plugins.tasks import TASKS, Counts, ScoreKind, Task
-from fdg_plugins.tasks.counts import Bounded
+from fdg_plugins.tasks.counts import FEWEST
 
 POOLED = "all sites"
 
@@ -65,6 +66,11 @@ class EvaluationResult(Recorded):
         """The score by which models are compared."""
         return self.learned.score
 
+    def counts(self, scores: Iterable[ModelScores]) -> Counts:
+        """Return a model's counts, added up over sites."""
+        each = [self.learned.read_counts(one.counts, len(self.classes)) for one in scores]
+        return {name: np.sum([one[name] for one in each], axis=0) for name in self.learned.reads}
+
 
 class Value(NamedTuple):
     """A score, or a difference of two, and its 95 % interval, None if it is not known."""
@@ -78,92 +84,87 @@ class Value(NamedTuple):
         return f"{shown[0]} [{', '.join(shown[1:])}]" if self.interval else shown[0]
 
 
-class Row(NamedTuple):
-    """One site, or all of them together: the value of each model, and of each but the first the difference to it.
+class Line(NamedTuple):
+    """One model at a site, or at all of them together: its scores by name.
 
-    A model that was not evaluated there, or not at all of the sites, has none. ``counted``: of each model, the scores
-    from counts, in which histograms lose where in a bin a probability is.
+    ``difference``: to the first model, on the same images; None of the first one, or if it is not known.
     """
 
     site: str
     domain: str
     images: int
+    model: str
     values: Mapping[str, Value]
-    differences: Mapping[str, Value]
-    counted: Mapping[str, Mapping[str, Bounded]]
+    difference: Value | None
 
     @property
-    def label(self) -> str:
+    def place(self) -> str:
         """The site, with its domain if that has another name."""
         return self.site if self.domain in ("", self.site) else f"{self.site} ({self.domain})"
 
 
-def rows_of(result: EvaluationResult) -> list[Row]:
-    """Return a row for each site and, if there are several, one for all of them."""
+def lines_of(result: EvaluationResult) -> list[Line]:
+    """Return a line for each site and model, and for each model at all sites if several are and all evaluated it."""
     groups = [(name, one.domain, [one]) for name, one in result.sites.items()]
     groups += [(POOLED, "", [*result.sites.values()])] if len(groups) > 1 else []
-    return [_row(result, *group) for group in groups]
+    return [
+        _line(result, site, domain, sites, model.name)
+        for site, domain, sites in groups
+        for model in result.models
+        if all(model.name in one.models for one in sites)
+    ]
 
 
-def _row(result: EvaluationResult, name: str, domain: str, sites: Sequence[SiteScores]) -> Row:
-    task, first = result.learned, result.models[0].name
-    evaluated = [one.name for one in result.models if all(one.name in site.models for site in sites)]
-    values, differences, counted = {}, {}, {}
-    for model in evaluated:
-        scores = [site.models[model] for site in sites]
-        right = [(one.sums[task.score.name].sum, one.sums[task.score.name].count) for one in scores]
-        total, samples = (sum(each) for each in zip(*right, strict=True))
-        outcomes = [(round(each), count - round(each)) for each, count in right]
-        known = task.one_class_per_image
-        values[model] = Value(total / samples, interval_of(outcomes, RIGHT_OR_WRONG) if known else None)
-        if known and model != first and first in evaluated:
+def _line(result: EvaluationResult, site: str, domain: str, sites: Sequence[SiteScores], model: str) -> Line:
+    task, scores = result.learned, [one.models[model] for one in sites]
+    summary = task.summary(pooled_sums(scores), result.counts(scores))
+    kinds = [kind for kind in (task.score, *task.summary_kinds) if kind.name in summary]
+    found = {kind.name: Value(summary[kind.name].value, summary[kind.name].interval_in(kind)) for kind in kinds}
+    difference = None
+    if task.one_class_per_image:
+        right = [one.sums[task.score.name] for one in scores]
+        outcomes = [(round(one.sum), one.count - round(one.sum)) for one in right]
+        found[task.score.name] = Value(found[task.score.name].value, interval_of(outcomes, RIGHT_OR_WRONG))
+        if model != result.models[0].name and all("0" in one.pairs for one in scores):
             pairs = [one.pairs["0"] for one in scores]
             gained = sum(later - earlier for _, earlier, later, _ in pairs)
-            differences[model] = Value(gained / samples, interval_of(pairs, PAIRED))
-        counted[model] = task.counted_values(_summed(result, scores))
-    return Row(name, domain, sum(site.images for site in sites), values, differences, counted)
+            difference = Value(gained / sum(map(sum, pairs)), interval_of(pairs, PAIRED))
+    return Line(site, domain, sum(one.images for one in sites), model, found, difference)
 
 
-def _summed(result: EvaluationResult, scores: Iterable[ModelScores]) -> Counts:
-    """Return a model's counts, added up over sites."""
-    each = [result.learned.read_counts(one.counts, len(result.classes)) for one in scores]
-    return {name: np.sum([one[name] for one in each], axis=0) for name in result.learned.reads}
-
-
-def tables_of(result: EvaluationResult) -> list[tuple[str, list[list[str]]]]:
-    """Return captions and rows, the first of which is the head: of scores and differences, and scores from counts."""
-    score, kinds, rows = result.score, result.learned.summary_kinds, rows_of(result)
-    first, *others = names = [model.name for model in result.models]
-    table = [["site", "images", *names, *(f"{other} - {first}" for other in others)]]
-    below = [["site, model", *(kind.title for kind in kinds)]]
-    for row in rows:
-        cells = [row.values[name].text(score) if name in row.values else "-" for name in names]
-        for name in others:
-            cells.append(row.differences[name].text(score, sign="+") if name in row.differences else "-")
-        table.append([row.label, f"{row.images:,}", *cells])
-        for name, found in row.counted.items():
-            known = [found[kind.name].value if kind.name in found else None for kind in kinds]
-            below.append([f"{row.label}, {name}", *(k.text(one) for k, one in zip(kinds, known, strict=True))])
-    unit = " in percent" if score.percent else ""
-    caption = f"{score.title}{unit} on {result.data}, with 95 % bootstrap intervals"
-    return [(caption, table), *([("", below)] if kinds else [])]
+def table_of(result: EvaluationResult) -> tuple[str, list[list[str]]]:
+    """Return the caption of the table, and its rows, the first of which is the head."""
+    kinds, first = (result.score, *result.learned.summary_kinds), result.models[0].name
+    table = [["site", "images", "model", *(kind.title for kind in kinds), f"minus {first}"]]
+    for one in lines_of(result):
+        cells = [one.values[kind.name].text(kind) if kind.name in one.values else "-" for kind in kinds]
+        cells.append(one.difference.text(result.score, sign="+") if one.difference else "-")
+        table.append([one.place, f"{one.images:,}", one.model, *cells])
+    unit = "percent; " if result.score.percent else ""
+    caption = f"{result.score.title} and other scores on {result.data}, {unit}in brackets: 95 % intervals"
+    return caption, [row if len(result.models) > 1 else row[:-1] for row in table]
 
 
 def evaluation_table(result: EvaluationResult) -> str:
-    """Return the tables for a terminal, with notes below them."""
-    lines = [line for caption, rows in tables_of(result) for line in (caption, *aligned(rows))]
-    return "\n".join([*lines, *notes_on(result)])
+    """Return the table for a terminal, and what a reader of it should know."""
+    caption, rows = table_of(result)
+    return "\n".join([caption, *aligned(rows), *notes_on(result)])
 
 
 def notes_on(result: EvaluationResult) -> Iterator[str]:
-    """Yield what a reader of the tables should know."""
+    """Yield what a reader of the table should know."""
     for model in (one.name for one in result.models):
-        scores = [site.models[model] for site in result.sites.values() if model in site.models]
-        if scores and (remarks := result.learned.remarks_on_counts(_summed(result, scores), result.classes)):
-            yield f"{POOLED}, {model}: {'; '.join(remarks)}."
+        if scores := [site.models[model] for site in result.sites.values() if model in site.models]:
+            remarks = [
+                *result.learned.remarks(pooled_sums(scores), result.classes),
+                *result.learned.remarks_on_counts(result.counts(scores), result.classes),
+            ]
+            yield from [f"{POOLED}, {model}: {'; '.join(remarks)}."] if remarks else []
     yield from (f"not evaluated: {site}: {reason}" for site, reason in result.left_out.items())
     for site, one in result.sites.items():
         yield from (f"not evaluated: {site}, {model}: {reason}" for model, reason in one.failures.items())
+        if one.images < FEWEST:
+            yield f"{site}: fewer than {FEWEST} images."
         if few := sorted({number for scores in one.models.values() for number in scores.withheld}):
             named = ", ".join(result.classes[number] for number in few)
             yield f"{site}: without the scores by class of {named}, of which it lets no histogram leave."

@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pydantic
-
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import DataError, SettingsError, first_problem
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, plain_name
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
@@ -16,7 +14,8 @@ from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.storage import read_json
 from fdg_plugins.tasks import TASKS
 
-SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error")  # where the task has them
+# Where the task has them.
+SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error", "hausdorff_95")
 # Of a run's protocol, what makes the network and its input; all else is alike for the models of one evaluation.
 _OF_THE_MODEL = (
     *("task", "model", "head", "normalization", "batch_norm", "objective", "image_size", "travels", "trainable"),
@@ -60,16 +59,13 @@ def read_model(path: Path) -> FinishedModel:
     if file.suffix != ".safetensors" or not file.is_file():
         expected = f"a run's folder with {SELECTED_FILE}, or a safetensors file beside its {RESULTS_FILE}"
         raise DataError(field="model", value=path, expected=expected)
-    try:
-        record = RunRecord.model_validate(read_json(file.with_name(RESULTS_FILE)))
-    except pydantic.ValidationError as error:
-        raise DataError(f"file {file.with_name(RESULTS_FILE)}: {first_problem(error)}") from error
+    results = file.with_name(RESULTS_FILE)
+    record = RunRecord.read(read_json(results), f"file {results}", DataError)
     if record.status != "finished" or record.protocol.plugins or {*record.sources} - record.census.keys():
         expected = "the record of a finished run without plug-in files of the job"
         raise DataError(field=f"run {file.parent}", value=record.status, expected=expected)
-    return FinishedModel(
-        plain_name("-".join([file.resolve().parent.name, *([] if kept else [file.stem])])), file, record
-    )
+    name = file.resolve().parent.name
+    return FinishedModel(plain_name(name if kept else f"{name}-{file.stem}"), file, record)
 
 
 def check_models(models: Sequence[FinishedModel], dataset: DatasetRef) -> None:

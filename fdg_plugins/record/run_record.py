@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
-from fdg_plugins.messages import CensusReply, Evaluation
+from fdg_plugins.messages import CensusReply, Evaluation, ModelScores
 from fdg_plugins.record.round_record import InitialWeights, Judgement, Method, Recorded, RoundRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import Counts, ScoreKind, SumAndCount, Task
@@ -296,10 +296,16 @@ def mean(values: Sequence[float]) -> float:
 
 def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
     """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
-    found: dict[str, dict[str, SumAndCount]] = {domain: {} for domain in sorted({domains[site] for site in scores})}
-    for site, score in sorted(scores.items()):
-        of_domain = found[domains[site]]
-        for name, one in score.sums.items():
-            total, count = of_domain.get(name, (0.0, 0))
-            of_domain[name] = (total + one.sum, count + one.count)
+    return {
+        domain: pooled_sums(scores[site] for site in sorted(scores) if domains[site] == domain)
+        for domain in sorted({domains[site] for site in scores})
+    }
+
+
+def pooled_sums(scores: Iterable[Evaluation | ModelScores]) -> dict[str, SumAndCount]:
+    """Return each score as a sum and a count over all samples of several sites."""
+    found: dict[str, SumAndCount] = {}
+    for name, one in ((name, one) for score in scores for name, one in score.sums.items()):
+        total, count = found.get(name, (0.0, 0))
+        found[name] = (total + one.sum, count + one.count)
     return found

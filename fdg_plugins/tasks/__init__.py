@@ -17,13 +17,12 @@ A model is evaluated by sums and counts, which add up over batches, sites and do
 An installed plug-in announces a task by an entry point of the group ``fdg_plugins.tasks``.
 """
 
-from fdg_plugins.tasks.classification import CLASSIFICATION
-from fdg_plugins.tasks.counted import Counts
+from fdg_plugins.tasks.classification import CLASSIFICATION, MULTILABEL
+from fdg_plugins.tasks.counts import Counts
 from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
-from fdg_plugins.tasks.multilabel import MULTILABEL
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
-from fdg_plugins.tasks.task import TASKS, Accumulator, Score, Stratified, SumAndCount, Task
+from fdg_plugins.tasks.task import TASKS, Accumulator, Score, SumAndCount, Task
 
 DEFAULT_TASK: Task = CLASSIFICATION
 """The task of a data set or protocol that specifies none."""
@@ -39,7 +38,6 @@ __all__ = [
     "Counts",
     "Score",
     "ScoreKind",
-    "Stratified",
     "Sum",
     "SumAndCount",
     "Task",

@@ -10,24 +10,56 @@ by label and columns by prediction. Scores are float64; None if nothing was coun
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from itertools import groupby
+from re import fullmatch
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from fdg_plugins.tasks.score import ScoreKind
+
 BINS = 512
 WIDE_BINS = 16  # of a reliability diagram
 CALIBRATION_BOUND = 1 / (2 * BINS)
+PROBABILITIES = "probabilities"  # [Y, 2, K]: histograms of the probability of each class
+CONFUSION = "confusion"  # [Y, Y]
+CONFIDENCE = "confidence"  # [1, 2, K]: histogram of the probability of the class that is given
+FEWEST = 30  # images of a class, below which a score of the class is marked
+CALIBRATION = "calibration_error"
+OF_CLASSES = ("auroc", "auprc", "f1", "balanced_accuracy", CALIBRATION, "sensitivity_at_<percent>")
+
+NORMAL = 1.96  # standard errors on either side of a mean, for 95 %
 
 
 class Bounded(NamedTuple):
-    """A score from counts; that of the probabilities themselves is from ``lowest`` to ``highest``."""
+    """A score; that of the probabilities themselves is from ``lowest`` to ``highest``, if it is from counts.
+
+    ``error``: its standard error, over other images of the same kind, at most; None if it is not known.
+    """
 
     value: float
     lowest: float
     highest: float
+    error: float | None = None
+
+    def interval_in(self, kind: ScoreKind) -> tuple[float, float] | None:
+        """Return the 95 % interval over other images, widened by what the histograms lose; None if it is not known."""
+        if self.error is None:
+            return None
+        low, high = self.lowest - NORMAL * self.error, self.highest + NORMAL * self.error
+        return max(kind.lowest, low), min(kind.highest, high)
+
+
+def exactly(value: float, error: float | None = None) -> Bounded:
+    """Return a score of which nothing is lost."""
+    return Bounded(value, value, value, error)
+
+
+Counts = Mapping[str, np.ndarray]
+ByClass = Callable[[np.ndarray], list[Bounded | None]]
 
 
 class ReliabilityBin(NamedTuple):
@@ -65,14 +97,22 @@ def confusion(labels: torch.Tensor, predicted: torch.Tensor, num_classes: int) -
 def roc_area(histogram: np.ndarray) -> Bounded | None:
     """Return the area under the ROC curve (AUROC): the share of pairs of a member and another that are in order.
 
-    Pairs in one bin count as half in order; the interval takes none, or all of them, to be.
+    Pairs in one bin count as half in order; the interval takes none, or all of them, to be. The standard error is that
+    of DeLong, DeLong, Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver Operating
+    Characteristic Curves", Biometrics 44, 1988: from the deviation, over the images of either kind, of the share of the
+    other kind that is below.
     """
     others, members = histogram.astype(np.float64)
     if not (pairs := members.sum() * others.sum()):
         return None
     below = float((members * (others.cumsum() - others)).sum() / pairs)
     tied = float((members * others).sum() / pairs)
-    return Bounded(below + tied / 2, below, below + tied)
+    error = None
+    if min(others.sum(), members.sum()) > 1:
+        shares = [(one.cumsum() - one / 2) / one.sum() for one in (members, others)]
+        variances = [np.cov(share, fweights=one) / one.sum() for share, one in zip(shares, histogram, strict=True)]
+        error = math.sqrt(sum(map(float, variances)))
+    return Bounded(below + tied / 2, below, below + tied, error)
 
 
 def precision_area(histogram: np.ndarray) -> Bounded | None:
@@ -147,11 +187,8 @@ def reliability(histogram: np.ndarray) -> list[ReliabilityBin]:
         each.reshape(WIDE_BINS, -1).sum(axis=1)
         for each in (histogram.sum(axis=0), histogram[1], histogram.sum(axis=0) * middles)
     )
-    return [
-        ReliabilityBin(int(n), float(total / n), float(right / n))
-        for n, total, right in zip(count, confidence, correct, strict=True)
-        if n
-    ]
+    bins = zip(count.tolist(), confidence, correct, strict=True)
+    return [ReliabilityBin(n, float(total / n), float(right / n)) for n, total, right in bins if n]
 
 
 def calibration_error(histogram: np.ndarray) -> Bounded | None:
@@ -168,14 +205,85 @@ def calibration_error(histogram: np.ndarray) -> Bounded | None:
     return Bounded(value, max(0.0, value - CALIBRATION_BOUND), min(1.0, value + CALIBRATION_BOUND))
 
 
+def mean_from(total: float, count: int, squares: float) -> Bounded:
+    """Return the mean over ``count`` images from the sums of their values and of the squares."""
+    mean = total / count
+    error = math.sqrt(max(0.0, squares / count - mean**2) / (count - 1)) if count > 1 else None
+    return exactly(mean, error)
+
+
 def mean_of(scores: Sequence[Bounded | None]) -> Bounded | None:
     """Return the mean of those scores that are known, such as the macro average over classes; None if none is."""
     known = [score for score in scores if score is not None]
-    return Bounded(*np.mean(known, axis=0).tolist()) if known else None
+    errors = [one.error for one in known if one.error is not None]
+    if not known:
+        return None
+    # A mean's standard error is at most the mean of them, however the scores depend on each other.
+    error = float(np.mean(errors)) if len(errors) == len(known) else None
+    value, lowest, highest = np.mean([one[:3] for one in known], axis=0).tolist()
+    return Bounded(value, lowest, highest, error)
 
 
 def _ratio(part: int, whole: int) -> Bounded | None:
-    return Bounded(*(float(part / whole),) * 3) if whole else None
+    return exactly(float(part / whole)) if whole else None
+
+
+# --- scores that are asked for by name ---
+
+
+class CountedScore(NamedTuple):
+    """A score that follows from the counts called ``reads``; ``of`` returns it for each class, or once for all."""
+
+    kind: ScoreKind
+    reads: str
+    of: ByClass
+
+    def values(self, counts: np.ndarray) -> dict[str, Bounded]:
+        """Return the mean over the classes by the score's name, and each class's by ``<name>_<class number>``."""
+        each, name = self.of(counts), self.kind.name
+        found = {name: mean_of(each)}
+        if len(each) > 1:
+            found |= {f"{name}_{number}": one for number, one in enumerate(each)}
+        return {name: one for name, one in found.items() if one is not None}
+
+
+def shape_of(counts: str, num_classes: int) -> tuple[int, ...]:
+    """Return the shape of counts by their name."""
+    return (num_classes,) * 2 if counts == CONFUSION else (num_classes if counts == PROBABILITIES else 1, 2, BINS)
+
+
+def support(counts: Counts) -> np.ndarray | None:
+    """Return how many images of each class were counted, ``[Y]``; None if the counts do not show it."""
+    if CONFUSION in counts:
+        return np.asarray(counts[CONFUSION].sum(axis=1))
+    return np.asarray(counts[PROBABILITIES][:, 1].sum(axis=1)) if PROBABILITIES in counts else None
+
+
+@cache
+def counted_score(name: str, *, independent: bool = False) -> CountedScore | None:
+    """Return a score of classifications by name, None for an unknown one.
+
+    ``independent``: whether an image has any number of classes, each with its probability, or one class.
+    """
+    given, sure = (PROBABILITIES, PROBABILITIES) if independent else (CONFUSION, CONFIDENCE)
+    rows: dict[str, tuple[str, str, ByClass]] = {
+        "auroc": ("AUROC", PROBABILITIES, _each(roc_area)),
+        "auprc": ("AUPRC", PROBABILITIES, _each(precision_area)),
+        "f1": ("F1", given, f1_scores),
+        "balanced_accuracy": ("Balanced accuracy", given, balanced_accuracies if independent else recalls),
+        CALIBRATION: ("Calibration error", sure, _each(calibration_error)),
+    }
+    if found := fullmatch(r"sensitivity_at_([1-9]\d?)", name):
+        at = partial(sensitivity_at, percent=int(found[1]))
+        rows[name] = (f"Sensitivity at {found[1]} % specificity", PROBABILITIES, _each(at))
+    if name not in rows:
+        return None
+    title, reads, of = rows[name]
+    return CountedScore(ScoreKind(name, title, higher_is_better=name != CALIBRATION), reads, of)
+
+
+def _each(score: Callable[[np.ndarray], Bounded | None]) -> ByClass:
+    return lambda histograms: [score(one) for one in histograms]
 
 
 # --- on the way to the server ---

@@ -12,6 +12,7 @@ with attributes in {0, 1}. So no loss and no method ever receives an attribute. 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import torch
@@ -19,7 +20,7 @@ import torch
 from fdg_plugins.plugins.reports import REPORT_GROUPS
 from fdg_plugins.tasks.classification import ACCURACY, Classification
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import SumAndCount
+from fdg_plugins.tasks.task import SumAndCount, Sums
 
 ATTRIBUTES = 2  # values of the attribute: an image has it, or it has not
 
@@ -39,12 +40,6 @@ class GroupClassification(Classification):
 
     name: str = "group_classification"
 
-    def loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return super().loss(logits, labels_of(targets))
-
-    def summed_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return super().summed_loss(logits, labels_of(targets))
-
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         labels, attributes = targets.unbind(dim=1)
         correct = logits.argmax(dim=1) == labels
@@ -54,66 +49,42 @@ class GroupClassification(Classification):
             sums[name] = Sum((correct & members).sum(), members.sum())
         return sums
 
-    def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        return super().counts(logits, labels_of(targets))
-
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        groups = _groups(num_classes)
-        return (ACCURACY, *(ScoreKind(name, f"Accuracy of class {y}, attribute {a}") for y, a, name in groups))
+        titles = {name: f"Accuracy of class {label}, attribute {one}" for label, one, name in _groups(num_classes)}
+        return (ACCURACY, *(ScoreKind(name, title, always=False) for name, title in titles.items()))
 
-    def may_lack(self, num_classes: int) -> frozenset[str]:
-        return frozenset(name for _, _, name in _groups(num_classes))
-
-    def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
+    def complaint(self, sums: Sums, images: int, num_classes: int) -> str | None:
         """Every image is of one group, so images and correct images add up to those of the accuracy."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
-        groups = [one for name, one in sums.items() if name != ACCURACY.name]
-        if any(not float(correct).is_integer() for correct, _ in groups):
-            return "its correct images of a group are not a whole number"
-        for what, position in (("correct images", 0), ("images", 1)):
-            total, expected = sum(one[position] for one in groups), sums[ACCURACY.name][position]
-            if total != expected:
-                return f"its groups have {total:g} {what}, expected {expected:g}, as many as its accuracy"
+        groups = _of_groups(sums).values()
+        added = tuple(sum(one[place] for one in groups) for place in (0, 1))
+        if added != sums[ACCURACY.name] or any(correct % 1 for correct, _ in groups):
+            return "the images of its groups do not add up to those of its accuracy"
         return None
 
-    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
-        each = [correct / count for name, (correct, count) in sums.items() if name != ACCURACY.name]
+    def derived(self, sums: Sums) -> Mapping[str, float]:
+        each = [correct / count for correct, count in _of_groups(sums).values()]
         return {WORST_GROUP.name: min(each)} if each else {}
 
-    def left_out(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
-        """Return the groups that have no image, in words, such as ``class blond, attribute 1``."""
-        return tuple(
-            f"class {classes[label]}, attribute {attribute}"
-            for label, attribute, name in _groups(len(classes))
-            if name not in sums
-        )
-
-    def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
-        missing = self.left_out(sums, classes)
+    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
+        words = {name: f"class {classes[label]}, attribute {one}" for label, one, name in _groups(len(classes))}
+        missing, found = [words[name] for name in words if name not in sums], _of_groups(sums)
         absent = (f"no image of {', nor of '.join(missing)}",) if missing else ()
-        judged = [one for one in _groups(len(classes)) if one[2] in sums]
-        if not judged:
+        if not found:
             return absent
-        label, attribute, name = min(judged, key=lambda one: sums[one[2]][0] / sums[one[2]][1])
-        correct, images = sums[name]
-        value = WORST_GROUP.text(correct / images)
-        return (f"worst group class {classes[label]}, attribute {attribute} ({value} of {images:,} images)", *absent)
-
-    def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return features, labels_of(targets)
+        name, (correct, images) = min(found.items(), key=lambda one: one[1][0] / one[1][1])
+        return (f"worst group {words[name]} ({WORST_GROUP.text(correct / images)} of {images:,} images)", *absent)
 
 
 GROUP_CLASSIFICATION = GroupClassification()
 
 
-def labels_of(targets: torch.Tensor) -> torch.Tensor:
-    """Return the labels ``[B]`` among targets ``[B]``, or ``[B, 2]``: labels and attributes."""
-    return targets if targets.dim() == 1 else targets[:, 0]
+def _of_groups(sums: Sums) -> dict[str, SumAndCount]:
+    return {name: one for name, one in sums.items() if name.startswith(f"{ACCURACY.name}_")}
 
 
 def _groups(num_classes: int) -> Iterator[tuple[int, int, str]]:
     """Yield label, attribute and the name of the score of each group."""
-    for label in range(num_classes):
-        for attribute in range(ATTRIBUTES):
-            yield label, attribute, f"{ACCURACY.name}_{label}_{attribute}"
+    for label, attribute in product(range(num_classes), range(ATTRIBUTES)):
+        yield label, attribute, f"{ACCURACY.name}_{label}_{attribute}"

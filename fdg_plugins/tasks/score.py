@@ -24,7 +24,8 @@ class ScoreKind:
     """One score of a task.
 
     ``name`` is used in records, TensorBoard tags and axes of figures (``"accuracy"``), ``title`` at the start of
-    captions (``"Accuracy"``). Values are from ``lowest`` to ``highest``, and displayed in percent if ``percent``.
+    captions (``"Accuracy"``). Values are from ``lowest`` to ``highest``, and displayed in percent if ``percent``. Not
+    ``always`` there is a score that an evaluation lacks if it has no sample of it.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ScoreKind:
     highest: float = 1.0
     higher_is_better: bool = True
     percent: bool = True
+    always: bool = True
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -17,13 +17,19 @@ import torch
 from torch.nn.functional import pad
 
 from fdg_plugins.errors import load_extra
+from fdg_plugins.tasks.counts import Bounded, Counts, mean_from, mean_of
 from fdg_plugins.tasks.score import ScoreKind, Sum
-from fdg_plugins.tasks.task import SumAndCount, Task
+from fdg_plugins.tasks.task import Sums, Task
 
 DICE = ScoreKind("dice", "Dice")
 POOLED_DICE = ScoreKind("pooled_dice", "Pooled Dice")
 HAUSDORFF = ScoreKind(
-    "hausdorff_95", "Hausdorff distance at 95 %, pixels", highest=1e6, higher_is_better=False, percent=False
+    "hausdorff_95",
+    "Hausdorff distance at 95 %, pixels",
+    highest=1e6,
+    higher_is_better=False,
+    percent=False,
+    always=False,
 )
 
 SIDE = 16  # networks here halve the sides up to four times
@@ -42,16 +48,15 @@ class Segmentation(Task):
     ``false_positives_<class number>`` and ``false_negatives_<class number>`` in voxels. An image without a class, in
     truth and prediction, has a Dice of 1 for it, and of 0 if the class is in one of the two; so every image counts.
     If asked for, also ``hausdorff_95_<class number>``: the distance within which 95 % of either boundary's pixels are
-    of the other, in pixels of the network's input, over the images that have the class in truth and prediction.
+    of the other, in pixels of the network's input, over the images that have the class in truth and prediction; and
+    the sums of the squares, ``squared_dice`` and ``squared_hausdorff_95_<class number>``, for standard errors.
     """
 
     one_class_per_image: ClassVar[bool] = False
     by_pixel: ClassVar[bool] = True
-    weighs_classes_equally: ClassVar[bool] = True
     packages: ClassVar[tuple[str, ...]] = ("monai",)
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = (POOLED_DICE,)
     can_score: ClassVar[tuple[str, ...]] = (HAUSDORFF.name,)
-    loss_name: ClassVar[str] = "Dice loss + cross entropy"
 
     name: str = "segmentation"
     score: ScoreKind = DICE
@@ -102,52 +107,66 @@ class Segmentation(Task):
             outcomes = (predicted & true, predicted & ~true, ~predicted & true)
             for kind, outcome in zip(_KINDS_OF_VOXELS, outcomes, strict=True):
                 sums[f"{kind}_{number}"] = Sum(outcome.sum(), targets.numel())
-            if HAUSDORFF.name in self.scores:
-                sums[f"{HAUSDORFF.name}_{number}"] = _hausdorff(predicted, true)
+            if self.scores:
+                distances = _hausdorff(predicted, true)
+                sums[f"{HAUSDORFF.name}_{number}"] = Sum(distances.sum(), len(distances))
+                sums[f"squared_{HAUSDORFF.name}_{number}"] = Sum(distances.square().sum(), len(distances))
+        if self.scores:
+            sums[f"squared_{DICE.name}"] = Sum(each.mean(dim=1).square().sum(), len(targets))
         return sums
+
+    def counts_images(self, name: str) -> bool:
+        return name.removeprefix("squared_").startswith(DICE.name)
 
     def kind_asked(self, name: str) -> ScoreKind | None:
         return HAUSDORFF if name == HAUSDORFF.name else None
 
-    def may_lack(self, num_classes: int) -> frozenset[str]:
-        return frozenset(f"{HAUSDORFF.name}_{number}" for number in range(1, num_classes))
-
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        numbers = [number for number, _ in _by_class("dice", num_classes)]
-        of_voxels = [(kind, number) for number in range(1, num_classes) for kind in _KINDS_OF_VOXELS]
-        asked = [(name, number) for name in self.scores for number in range(1, num_classes)]
-        each = [*(("dice", number) for number in numbers), *of_voxels]
-        distances = (replace(HAUSDORFF, name=f"{name}_{number}") for name, number in asked)
-        named = (ScoreKind(f"{kind}_{n}", f"{kind.replace('_', ' ').capitalize()} of class {n}") for kind, n in each)
-        return (DICE, *named, *distances)
+        numbers = range(1, num_classes)
+        named = [name for _, name in _by_class("dice", num_classes)]
+        named += [f"{kind}_{number}" for number in numbers for kind in _KINDS_OF_VOXELS]
+        found = [DICE, *(ScoreKind(name, name.replace("_", " ").capitalize()) for name in named)]
+        if self.scores:
+            distances = [replace(HAUSDORFF, name=f"{HAUSDORFF.name}_{number}") for number in numbers]
+            squares = [replace(one, name=f"squared_{one.name}", highest=one.highest**2) for one in (*distances, DICE)]
+            found += [*distances, *squares]
+        return tuple(found)
 
-    def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
-        """Dice is over images; voxels are whole numbers over one count, each with one true and one predicted class."""
+    def complaint(self, sums: Sums, images: int, num_classes: int) -> str | None:
+        """Voxels are whole numbers over one count, each with one true and one predicted class."""
         if (found := super().complaint(sums, images, num_classes)) is not None:
             return found
-        for name, (_, count) in sums.items():
-            if name.startswith(DICE.name) and count != images:
-                return f"its {name} is over {count} images, expected {images}"
-            if name.startswith(HAUSDORFF.name) and count > images:
-                return f"its {name} is over {count} images, expected at most {images}"
-        counts = {count for name, (_, count) in sums.items() if not name.startswith((DICE.name, HAUSDORFF.name))}
-        return _wrong_voxels(_voxels(sums), counts, images)
+        if any(count > images for name, (_, count) in sums.items() if HAUSDORFF.name in name):
+            return f"its {HAUSDORFF.name} is over more than {images} images"
+        counts = {count for name, (_, count) in sums.items() if name.startswith(_KINDS_OF_VOXELS)}
+        hit, false, missed = zip(*_voxels(sums), strict=True)
+        whole = not any(one % 1 for one in (*hit, *false, *missed))
+        if len(counts) > 1 or not whole or max(sum(hit + missed), sum(hit + false)) > min(counts):
+            return "its voxels by outcome contradict each other"
+        return None
 
-    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
+    def derived(self, sums: Sums) -> Mapping[str, float]:
         """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
 
         A class that is nowhere, in truth and prediction, has 1. The Hausdorff distance is the mean over classes that
         have one.
         """
-        each = [
-            2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0
-            for hit, false, missed in _voxels(sums)
-        ]
+        voxels = _voxels(sums)
+        each = [2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0 for hit, false, missed in voxels]
         found = {POOLED_DICE.name: sum(each) / len(each)}
         distances = [total / count for name, (total, count) in sums.items() if name.startswith(HAUSDORFF.name)]
         return found | ({HAUSDORFF.name: sum(distances) / len(distances)} if distances else {})
 
-    def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
+    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
+        found = super().summary(sums, counts)
+        distances = [name for name in sums if name.startswith(HAUSDORFF.name)]
+        for name, parts in ((DICE.name, [DICE.name]), (HAUSDORFF.name, distances)):
+            means = [mean_from(*sums[one], sums[f"squared_{one}"][0]) for one in parts if f"squared_{one}" in sums]
+            if (mean := mean_of(means)) is not None:
+                found[name] = mean
+        return found
+
+    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
         """Return over how many images the Hausdorff distance of each class is, if not over all."""
         counts = {number: sums.get(f"{HAUSDORFF.name}_{number}", (0, 0))[1] for number in range(1, len(classes))}
         images = sums[DICE.name][1]
@@ -174,34 +193,22 @@ def _by_class(prefix: str, classes: int) -> list[tuple[int, str]]:
     return [(number, f"{prefix}_{number}") for number in range(1, classes)] if classes > 2 else []
 
 
-def _voxels(sums: Mapping[str, SumAndCount]) -> list[tuple[float, ...]]:
+def _voxels(sums: Sums) -> list[tuple[float, ...]]:
     """Return true positives, false positives and false negatives of each foreground class."""
     classes = sum(name.startswith(_KINDS_OF_VOXELS[0]) for name in sums)
     return [tuple(sums[f"{kind}_{number}"][0] for kind in _KINDS_OF_VOXELS) for number in range(1, classes + 1)]
 
 
-def _hausdorff(predicted: torch.Tensor, true: torch.Tensor) -> Sum:
-    """Return the distances of boundaries summed over the images ``[B, *S]`` that have both, and their number."""
+def _hausdorff(predicted: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    """Return the distance of the boundaries of each of the images ``[B, *S]`` that have both, float64."""
     both = (predicted.flatten(1).any(dim=1) & true.flatten(1).any(dim=1)).nonzero().flatten()
     if not len(both):
-        return Sum(0.0, 0)
+        return torch.zeros(0, dtype=torch.float64)
     masks = {name: mask[both].unsqueeze(1).float() for name, mask in (("y_pred", predicted), ("y", true))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of MONAI 1.5, about an argument of its own
-        each = _monai("metrics").compute_hausdorff_distance(**masks, include_background=True, percentile=95)
-    return Sum(each.double().sum(), len(both))
-
-
-def _wrong_voxels(voxels: Sequence[Sequence[float]], counts: set[int], images: int) -> str | None:
-    if len(counts) != 1 or min(counts) < images:
-        return f"its voxels are counted over {sorted(counts)}, expected one number of at least {images}"
-    if any(not float(one).is_integer() for outcomes in voxels for one in outcomes):
-        return "its voxels by outcome are not whole numbers"
-    true = sum(hit + missed for hit, _, missed in voxels)
-    predicted = sum(hit + false for hit, false, _ in voxels)
-    if max(true, predicted) > min(counts):
-        return f"its voxels of all classes are {max(true, predicted):g}, expected at most {min(counts)}"
-    return None
+        found = _monai("metrics").compute_hausdorff_distance(**masks, include_background=True, percentile=95)
+    return torch.as_tensor(found).double().flatten()
 
 
 def _monai(module: str) -> Any:

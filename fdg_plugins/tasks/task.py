@@ -11,7 +11,7 @@ classification, a pixel if every pixel has its own class.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -19,19 +19,11 @@ from fdg_plugins.errors import SettingsError, check_extra
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.registry import Registry
 from fdg_plugins.plugins.reports import REPORT_SCORES
-from fdg_plugins.tasks.counted import FEWEST, CountedScore, Counts, shape_of, support
-from fdg_plugins.tasks.counts import Bounded, unpack
+from fdg_plugins.tasks.counts import FEWEST, Bounded, CountedScore, Counts, exactly, shape_of, support, unpack
 from fdg_plugins.tasks.score import ScoreKind, Sum
 
 SumAndCount = tuple[float, int]
-
-
-class Stratified(Protocol):
-    """An image of a data set, reduced to what a split needs."""
-
-    @property
-    def label(self) -> int:
-        """The number of the image's class, in [0, Y); 0 if images have no class."""
+Sums = Mapping[str, SumAndCount]
 
 
 @dataclass(frozen=True)
@@ -40,24 +32,19 @@ class Task(ABC):
 
     ``one_class_per_image``: whether a sample is an image; methods that require this reject other tasks.
     ``has_classes``: whether every sample has one class; ``by_pixel``: whether samples are pixels, so that a network has
-    one feature vector for each.
-    ``weighs_classes_equally``: whether a method averages a term over samples within each class of a batch first, as
-    most samples are of one class. ``derived_kinds``: the scores that follow from the sums of others. ``report``: the
-    declared report that the scores are, beyond loss and primary score, which a site may forbid; None if they tell no
-    more. ``packages``: those of an optional extra without which no model can be trained or evaluated. ``loss_name`` and
-    ``loss_unit`` say in figures what :meth:`loss` is. ``can_score``: the names of scores that can be asked for.
-    ``scores``: those that were (:meth:`asked`), which evaluations have beside the task's own.
+    one feature vector for each, and most samples are of one class. ``derived_kinds``: the scores that follow from the
+    sums of others. ``report``: the declared report that the scores are, beyond loss and primary score, which a site may
+    forbid; None if they tell no more. ``packages``: those of an optional extra without which no model can be trained or
+    evaluated. ``can_score``: the names of scores that can be asked for. ``scores``: those that were (:meth:`asked`),
+    which evaluations have beside the task's own.
     """
 
     one_class_per_image: ClassVar[bool]
     has_classes: ClassVar[bool] = True
     by_pixel: ClassVar[bool] = False
-    weighs_classes_equally: ClassVar[bool] = False
     derived_kinds: ClassVar[tuple[ScoreKind, ...]] = ()
     report: ClassVar[str | None] = None
     packages: ClassVar[tuple[str, ...]] = ()
-    loss_name: ClassVar[str] = ""
-    loss_unit: ClassVar[str] = ""
     can_score: ClassVar[tuple[str, ...]] = ()
 
     name: str
@@ -71,12 +58,9 @@ class Task(ABC):
         """Return this task with the ``scores`` that evaluations shall also have; raise ``SettingsError`` for others."""
         if tuple(scores) == self.scores:
             return self
-        for name in scores:
-            if self.kind_asked(name) is None:
-                known = ", ".join(self.can_score) or "no other score than those that it always has"
-                raise SettingsError(
-                    field="scores", value=name, expected=f"for task {self.name!r}: {known}", public=True
-                )
+        for name in (one for one in scores if self.kind_asked(one) is None):
+            expected = f"for task {self.name!r}: {', '.join(self.can_score) or 'no score beside its own'}"
+            raise SettingsError(field="scores", value=name, expected=expected, public=True)
         return replace(self, scores=tuple(dict.fromkeys(scores)))
 
     @property
@@ -116,32 +100,36 @@ class Task(ABC):
         """Return all scores that :meth:`sums` returns for Y classes, the primary one first."""
         return (self.score,)
 
-    def may_lack(self, num_classes: int) -> frozenset[str]:
-        """Return the names of the scores that an evaluation lacks if it has no sample of theirs."""
-        return frozenset()
+    def counts_images(self, name: str) -> bool:
+        """Return whether a score has every image in it once."""
+        return False
 
-    def complaint(self, sums: Mapping[str, SumAndCount], images: int, num_classes: int) -> str | None:
+    def complaint(self, sums: Sums, images: int, num_classes: int) -> str | None:
         """Return the first problem in a site's scores over ``images`` images: names, ranges; None if there is none."""
         kinds = {kind.name: kind for kind in self.kinds(num_classes)}
-        if not set(kinds) - self.may_lack(num_classes) <= set(sums) <= set(kinds):
+        if not {name for name in kinds if kinds[name].always} <= set(sums) <= set(kinds):
             return f"its scores are {', '.join(sorted(sums)) or 'none'}, expected {', '.join(kinds)}"
         for name, (total, count) in sums.items():
             kind = kinds[name]
+            if self.counts_images(name) and count != images:
+                return f"its {name} is over {count} images, expected {images}"
             if count < 1:
                 return f"its {name} is over {count} samples, expected at least 1"
             if not kind.lowest <= total / count <= kind.highest:
                 return f"its {name} is {total / count:g}, expected a number from {kind.lowest:g} to {kind.highest:g}"
         return None
 
-    def derived(self, sums: Mapping[str, SumAndCount]) -> Mapping[str, float]:
+    def derived(self, sums: Sums) -> Mapping[str, float]:
         """Return the value of each of the ``derived_kinds``, by name, from the ``sums`` of any number of images."""
         return {}
 
-    def left_out(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
-        """Return, in words, the parts of the images without which the derived scores of these ``sums`` were made."""
-        return ()
+    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
+        """Return the primary score, the derived ones and those from ``counts``, with standard errors if known."""
+        total, count = sums[self.score.name]
+        values = {self.score.name: total / count, **self.derived(sums)}
+        return {name: exactly(one) for name, one in values.items()} | self.counted_values(counts)
 
-    def remarks(self, sums: Mapping[str, SumAndCount], classes: Sequence[str]) -> tuple[str, ...]:
+    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
         """Return what a reader of the derived scores of these ``sums`` should know, each as part of a sentence."""
         return ()
 
@@ -149,8 +137,7 @@ class Task(ABC):
 
     def kind_asked(self, name: str) -> ScoreKind | None:
         """Return the kind of a score that can be asked for; None for an unknown name."""
-        found = self.counted(name)
-        return None if found is None else found.kind
+        return None if (found := self.counted(name)) is None else found.kind
 
     def counted(self, name: str) -> CountedScore | None:
         """Return how the score ``name`` follows from counts; None if this task has no such score."""
@@ -163,7 +150,7 @@ class Task(ABC):
     @property
     def summary_kinds(self) -> tuple[ScoreKind, ...]:
         """The scores by which models are summarised beside the primary one: derived ones, then those asked for."""
-        return (*self.derived_kinds, *(kind for name in self.scores if (kind := self.kind_asked(name)) is not None))
+        return (*self.derived_kinds, *filter(None, map(self.kind_asked, self.scores)))
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -173,7 +160,7 @@ class Task(ABC):
     @property
     def reads(self) -> tuple[str, ...]:
         """The names of the counts that the ``scores`` need."""
-        return tuple(dict.fromkeys(one.reads for name in self.scores if (one := self.counted(name)) is not None))
+        return tuple(dict.fromkeys(one.reads for one in map(self.counted, self.scores) if one is not None))
 
     def read_counts(self, packed: Mapping[str, Sequence[int]], num_classes: int) -> Counts:
         """Return the counts in a message, by name; raise ``ValueError`` for other names or another size."""
@@ -182,7 +169,21 @@ class Task(ABC):
             raise ValueError(f"its counts are {names[0]}, expected {names[1]}")
         return {name: unpack(packed[name], shape_of(name, num_classes)) for name in self.reads}
 
-    def complaint_on_counts(self, counts: Counts, sums: Mapping[str, SumAndCount], images: int) -> str | None:
+    def checked(
+        self, sums: Sums, packed: Mapping[str, Sequence[int]], images: int, num_classes: int, *, whole: bool = True
+    ) -> Counts:
+        """Return the counts in a site's message; raise ``ValueError`` if they, or ``sums``, contradict each other.
+
+        ``whole``: whether no count of a class is withheld.
+        """
+        if (wrong := self.complaint(sums, images, num_classes)) is not None:
+            raise ValueError(wrong)
+        counts = self.read_counts(packed, num_classes)
+        if whole and (wrong := self.complaint_on_counts(counts, sums, images)) is not None:
+            raise ValueError(wrong)
+        return counts
+
+    def complaint_on_counts(self, counts: Counts, sums: Sums, images: int) -> str | None:
         """Return the first contradiction in a site's counts over ``images`` images; None if there is none."""
         for name, found in counts.items():
             totals = found.sum(axis=(-2, -1))  # of each class, where classes are counted separately
@@ -196,14 +197,14 @@ class Task(ABC):
         The mean over classes has the name of the score, that of a class ``<name>_<class number>``; those of which there
         is no image are left out.
         """
-        asked = [one for name in self.scores if (one := self.counted(name)) is not None and one.reads in counts]
+        asked = [one for one in map(self.counted, self.scores) if one is not None and one.reads in counts]
         return {name: value for one in asked for name, value in one.values(counts[one.reads]).items()}
 
     def remarks_on_counts(self, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
         """Return what a reader of the scores from ``counts`` should know, as parts of a sentence."""
         found, remarks = self.counted_values(counts), []
         for kind in (kind for kind in self.summary_kinds if kind.name in found):
-            value, lowest, highest = found[kind.name]
+            value, lowest, highest, _ = found[kind.name]
             if (bound := max(value - lowest, highest - value)) > 0:
                 remarks.append(f"{kind.title} within {kind.factor * bound:.2f}")
         few = () if (images := support(counts)) is None else zip(classes, images.tolist(), strict=True)
@@ -230,7 +231,7 @@ class Task(ABC):
         """Return the names of the strata: groups of images that a split divides separately, in the same proportion."""
         return ("images",)
 
-    def stratum(self, image: Stratified) -> int:
+    def stratum(self, image: Any) -> int:
         """Return the number of an image's stratum."""
         return 0
 
@@ -252,7 +253,7 @@ class Score:
 
     loss: float
     count: int
-    sums: Mapping[str, tuple[float, int]]
+    sums: Sums
     counts: Counts = field(default_factory=dict)
 
     def value(self, name: str) -> float:

@@ -1,45 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site counts of a finished model: sums and counts, and which images the model classifies correctly.
-
-Shapes: N images, Y classes; ``correct`` bool ``[N]``, in the order of the images, which is the same for every model.
-"""
-
-from typing import NamedTuple
+"""What a site tells of finished models: pairs of them on the same images, and no count of few images."""
 
 import numpy as np
 import torch
 
-from fdg_plugins.tasks import Counts, Score, Task
-from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
-from fdg_plugins.tasks.group_classification import labels_of
-
-
-class Scored(NamedTuple):
-    """A model on N images: its score; which it classifies correctly, ``[N]``, empty for a task of other images."""
-
-    score: Score
-    correct: torch.Tensor
-
-
-class Correct:
-    """Collects, batch by batch, which images are classified correctly; none if an image has no single class."""
-
-    def __init__(self, task: Task) -> None:
-        self._has_classes = task.one_class_per_image
-        self._found = [torch.empty(0, dtype=torch.bool)]
-
-    def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """Add a batch of B images, logits ``[B, Y]`` and targets ``[B]`` or ``[B, 2]``."""
-        if self._has_classes:
-            self._found.append((logits.argmax(dim=1) == labels_of(targets)).cpu())
-
-    def all(self) -> torch.Tensor:
-        """Return ``[N]``."""
-        return torch.cat(self._found)
+from fdg_plugins.tasks import Counts
+from fdg_plugins.tasks.counts import CONFUSION, PROBABILITIES, support
 
 
 def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, int, int, int]:
-    """Return how many images both models classify correctly, only the earlier, only the later, and neither.
+    """Return how many images both models classify correctly, only the earlier, only the later, and neither; ``[N]``.
 
     >>> paired_counts(torch.tensor([True, True, False]), torch.tensor([True, False, False]))
     (1, 1, 0, 1)

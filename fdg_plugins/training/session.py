@@ -34,13 +34,14 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
+from fdg_plugins.tasks import Score
+from fdg_plugins.tasks.classification import labels_of
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
-from fdg_plugins.training.scoring import Correct, Scored
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
@@ -182,12 +183,20 @@ class SiteSession:
         size, task = self.protocol.image_size, self.task if counted else self.task.asked(())
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
 
-    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> Scored:
-        """Return what is counted of a finished ``model`` on the images that evaluate the site's domain."""
-        correct, size = Correct(self.task), self.protocol.image_size
-        batches = self.images.unchanged(self.data.test)
-        found = evaluate(model, batches, self.policy, should_stop, self.task, size, correct.add)
-        return Scored(found, correct.all())
+    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> tuple[Score, torch.Tensor]:
+        """Return the score of a finished ``model`` on the N images that evaluate the domain, and which are right.
+
+        The second is bool ``[N]``, in the order of the images; empty if an image has no single class.
+        """
+        right = [torch.empty(0, dtype=torch.bool)]
+
+        def add(logits: torch.Tensor, targets: torch.Tensor) -> None:
+            if self.task.one_class_per_image:
+                right.append((logits.argmax(dim=1) == labels_of(targets)).cpu())
+
+        batches, size = self.images.unchanged(self.data.test), self.protocol.image_size
+        found = evaluate(model, batches, self.policy, should_stop, self.task, size, add)
+        return found, torch.cat(right)
 
     def evaluate_own(
         self,

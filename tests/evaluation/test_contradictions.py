@@ -69,7 +69,7 @@ def test_a_pair_with_a_model_that_the_server_could_not_use_is_left_out(result: E
     del result.sites["sketch"].models["first"]
     take(result, 1, honest((6, 2), {"0": (4, 1, 4, 1)}))
     assert result.sites["sketch"].models["second"].pairs == {}
-    assert "second - first" in evaluation_table(result)
+    assert "minus first" in evaluation_table(result)
 
 
 def test_a_class_of_few_images_may_be_withheld(result: EvaluationResult) -> None:

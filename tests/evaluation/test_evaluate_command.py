@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from fdg_plugins.cli.jobs import check_job
 from fdg_plugins.lab.engine.evaluation import read_result
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.record.run_files import EVALUATION_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import read_json, save_tensors, write_json
 from tests.cli.commands import check_refusal, fdg
+from tests.controllers.federation_stubs import run_record
 from tests.evaluation.finished import finished_run, probabilities
 
 SERVER_CONFIG = Path("evaluate", "app_server", "config", "config_fed_server.json")
@@ -67,7 +69,17 @@ def test_scores_over_all_sites_are_those_of_all_images_together(
         pairs = members[:, None] - others
         areas.append((pairs > 0).mean() + (pairs == 0).mean() / 2)
     assert pooled["auroc_low"] <= np.mean(areas) <= pooled["auroc_high"]
-    assert pooled["auroc_high"] - pooled["auroc_low"] < 0.05
+
+
+def test_the_reliability_diagram_has_every_image_and_marks_bins_of_few(evaluated: Path) -> None:
+    drawn = pd.read_csv(evaluated / "reliability.csv")
+    table = numbers(evaluated)
+    for (site, model), bins in drawn.groupby(["panel", "line"]):
+        assert bins["images"].sum() == table.loc[(site, model), "images"]
+        assert (bins["few"] == (bins["images"] < 30)).all()
+        error = ((bins["correct"] - bins["confidence"]).abs() * bins["images"]).sum() / bins["images"].sum()
+        assert error == pytest.approx(table.loc[(site, model), "calibration_error"])
+    assert (evaluated / "reliability.png").stat().st_size > 1000
 
 
 def test_the_difference_has_an_interval_that_the_figure_shows(evaluated: Path) -> None:
@@ -99,7 +111,7 @@ def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Pat
     place.mkdir(parents=True)
     shutil.copy(evaluated / EVALUATION_FILE, place)
     shown = fdg("evaluate", tmp_path / "downloaded")
-    assert "fedomg - fedavg" in shown.stdout
+    assert "minus fedavg" in shown.stdout
     assert (place / "evaluation.csv").read_text() == (evaluated / "evaluation.csv").read_text()
 
 
@@ -117,6 +129,34 @@ def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
     (hospital / "ward 3" / "zebra").mkdir()
     shutil.copy(next((data_root / "pacs" / "photo" / "dog").iterdir()), hospital / "ward 3" / "zebra")
     check_refusal(fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "more"), "zebra")
+
+
+def test_a_segmentation_has_dice_and_hausdorff_distances_with_intervals(tmp_path: Path) -> None:
+    run, ward = tmp_path / "unet", tmp_path / "hospital" / "ward"
+    record = run_record(dataset="vessels", target="hrf", task="segmentation", model="monai_unet", image_size=32)
+    record = record.model_copy(update={"status": "finished", "classes": ("background", "vessel")})
+    write_json(run / RESULTS_FILE, record.model_dump(mode="json"))
+    save_tensors(run / SELECTED_FILE, build_model("monai_unet", 2, seed=0).state_dict())
+    generator = np.random.default_rng(0)
+    for number in range(4):
+        for kind, image in (
+            ("images", generator.integers(0, 256, (32, 32, 3))),
+            ("masks", 255 * np.kron(generator.integers(0, 2, (4, 4)), np.ones((8, 8)))),
+        ):
+            (ward / kind).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.astype(np.uint8)).save(ward / kind / f"{number}.png")
+    words = 'task = "segmentation"', 'classes = ["background", "vessel"]', "mask_values = [[0], [255]]"
+    (ward.parent / "dataset.toml").write_text("\n".join(words))
+    done = fdg("evaluate", run, "--data", ward.parent, "--to", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "Hausdorff distance at 95 %" in done.stdout
+    assert "ward: fewer than 30 images" in done.stdout
+    found = numbers(tmp_path / "out").loc["ward", "unet"]
+    for name in ("score", "hausdorff_95"):
+        assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
+    (site,) = read_result(tmp_path / "out" / EVALUATION_FILE).sites.values()
+    assert found["score"] == pytest.approx(site.models["unet"].sums["dice"].sum / 4)
+    assert not (tmp_path / "out" / "reliability.csv").exists()
 
 
 def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], data_root: Path, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fdg_plugins.lab.analysis.figures.drawing import MANY_SITES, draw, render
-from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
+from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture, numbered_look
+from fdg_plugins.lab.analysis.figures.reliability import Curve, Reliability
 from tests.figures.figure_stubs import small_chart
 
 LONG = "FedOMG + GA + DIM (kappa 0.1, server_lr 1.0, idle_below 1e-05, damping released)"
@@ -28,7 +29,21 @@ def long_lines() -> Chart:
     return replace(chart, panels=tuple(replace(panel, lines=lines) for panel in chart.panels))
 
 
-PICTURES: dict[str, Picture] = {"chart": small_chart(), "long": long_lines(), "counts": counts(), "one site": counts(1)}
+def diagrams() -> Reliability:
+    histogram = np.zeros((2, 512), dtype=int)
+    histogram[:, [200, 400, 511]] = [[20, 10, 2], [20, 60, 3]]
+    curves = [Curve(label, numbered_look(number), histogram) for number, label in enumerate(("FedAvg", LONG))]
+    panels = {f"held out: {target}": curves for target in ("photo", "sketch", "cartoon")}
+    return Reliability(name="reliability", title="A title", caption="STAND-IN for PACS", panels=panels)
+
+
+PICTURES: dict[str, Picture] = {
+    "chart": small_chart(),
+    "long": long_lines(),
+    "counts": counts(),
+    "one site": counts(1),
+    "reliability": diagrams(),
+}
 
 
 @pytest.mark.parametrize("kind", PICTURES)

@@ -58,7 +58,7 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
         "weights-fedavg",
     }
     left_out = [line.split(" is left out: ")[0] for line in result.stderr.splitlines()]
-    assert left_out == ["measures", "sensitivity", "partition"]
+    assert left_out == ["measures", "sensitivity", "partition", "reliability"]
 
 
 def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score, roc_curve
 
+from fdg_plugins.tasks import ScoreKind
 from fdg_plugins.tasks.counts import (
     BINS,
     CALIBRATION_BOUND,
@@ -28,6 +29,7 @@ from fdg_plugins.tasks.counts import (
     unpack,
 )
 
+KIND = ScoreKind("auroc", "AUROC")
 ROUNDING = 1e-9
 EDGES = st.integers(0, BINS).map(lambda edge: edge / BINS)
 PROBABILITY = st.floats(0, 1, width=32) | EDGES | st.floats(0.5, 0.5078125, width=32)
@@ -71,6 +73,25 @@ def test_probabilities_in_bins_of_their_own_lose_nothing(order: list[int], membe
     area = roc_area(counted(images))
     assert area is not None
     assert area.lowest == area.highest == pytest.approx(roc_auc_score(*split(images)))
+
+
+def test_the_standard_error_of_the_area_is_that_of_other_images() -> None:
+    generator = np.random.default_rng(0)
+
+    def area(images: int) -> Bounded:
+        members = np.arange(images) % 3 == 0
+        chances = 1 / (1 + np.exp(-generator.normal(size=images) - members))
+        found = roc_area(counted(list(zip(chances.tolist(), members.tolist(), strict=True))))
+        assert found is not None
+        return found
+
+    drawn = [area(120) for _ in range(200)]
+    assert np.mean([one.error for one in drawn]) == pytest.approx(np.std([one.value for one in drawn]), rel=0.15)
+    mean = float(np.mean([one.value for one in drawn]))
+    within = [low <= mean <= high for one in drawn for low, high in [one.interval_in(KIND) or (1.0, 0.0)]]
+    assert 0.9 < np.mean(within) <= 1.0
+    assert roc_area(counted([(0.2, False), (0.7, True)])) == (1.0, 1.0, 1.0, None)
+    assert list(Bounded(0.9, 0.9, 0.9, 0.2).interval_in(KIND) or ()) == pytest.approx([0.508, 1.0])
 
 
 @given(IMAGES)

@@ -38,7 +38,10 @@ def batch(task: Task, seed: int = 0, skill: float = 1.0) -> tuple[torch.Tensor, 
     labels, attributes = present.unbind(dim=1)
     one_hot = torch.nn.functional.one_hot(labels, CLASSES)
     logits = torch.randn(IMAGES, CLASSES, generator=generator) + skill * (present if task is MULTILABEL else one_hot)
-    targets = {MULTILABEL: present.float(), GROUP_CLASSIFICATION: torch.stack([labels, attributes], dim=1)}
+    targets: dict[Task, torch.Tensor] = {
+        MULTILABEL: present.float(),
+        GROUP_CLASSIFICATION: torch.stack([labels, attributes], dim=1),
+    }
     return logits, targets.get(task, labels)
 
 
@@ -89,6 +92,10 @@ def test_hausdorff_distances_are_over_the_images_that_have_the_class_in_both() -
     score.add(torch.nn.functional.one_hot(found, 2).float(), masks)
     sums = dict(score.score().sums)
     assert sums["hausdorff_95_1"] == (3.0, 1)
+    dice = task.summary(sums, {})["dice"]
+    assert dice.error == pytest.approx(np.std([0.5, 0.0, 1.0], ddof=1) / np.sqrt(3))
+    assert dice.value == 0.5
+    assert task.summary(sums, {})["hausdorff_95"] == (3.0, 3.0, 3.0, None)
     assert task.derived(sums)["hausdorff_95"] == 3.0
     assert task.remarks(sums, ("background", "vessel")) == ("Hausdorff distance over 1 of vessel of 3 images",)
     assert task.complaint(sums, 3, 2) is None

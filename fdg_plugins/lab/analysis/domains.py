@@ -31,7 +31,7 @@ from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRI
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.tasks.counted import FEWEST
+from fdg_plugins.tasks.counts import FEWEST
 
 
 def build_table(

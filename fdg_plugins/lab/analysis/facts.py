@@ -20,7 +20,7 @@ from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import unchanged
 from fdg_plugins.tasks import DEFAULT_TASK
-from fdg_plugins.tasks.counted import FEWEST
+from fdg_plugins.tasks.counts import FEWEST
 
 MOST_NAMED = 3
 

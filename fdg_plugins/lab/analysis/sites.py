@@ -262,5 +262,5 @@ def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against
     for run in runs:
         for place, scores in _pooled(run).items():
             (sums,) = run.record.sums_by_domain(scores).values()
-            if parts := run.record.task.left_out(sums, run.record.classes):
-                yield f"{run.folder} has no image of {', nor of '.join(parts)} among the {place}: not counted there."
+            if remarks := run.record.task.remarks(sums, run.record.classes):
+                yield f"{run.folder}, {place}: {'; '.join(remarks)}."

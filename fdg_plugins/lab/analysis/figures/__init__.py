@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of finished runs by kind: convergence, cosines, weights, measures, sensitivity, partition.
+"""Figures of finished runs by kind: convergence, cosines, weights, measures, sensitivity, partition, reliability.
 
 :func:`make_pictures` needs no matplotlib; ``drawing`` turns a :class:`Picture` into an image, and
 :meth:`Picture.numbers` are its numbers.
@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from fdg_plugins.errors import DataError, FDGError, check_choice
 from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, measures, partition, sensitivity, weights
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
+from fdg_plugins.lab.analysis.figures.reliability import reliability_of_runs
 from fdg_plugins.lab.analysis.runs import Run
 
 __all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "kinds_of", "make_pictures", "pictures_of"]
 
 ALL = "all"
 KINDS: Mapping[str, Callable[[Sequence[Run]], tuple[Picture, ...]]] = {
-    kind.__name__: kind for kind in (convergence, cosines, weights, measures, sensitivity, partition)
+    **{kind.__name__: kind for kind in (convergence, cosines, weights, measures, sensitivity, partition)},
+    "reliability": reliability_of_runs,
 }
 """A map from the name of a kind to a function of runs that returns the figures."""
 

@@ -52,7 +52,7 @@ AVERAGE = "average of the held-out domains"
 DECADE = 10.0
 
 
-class _Material:
+class Material:
     """Comparable runs by method and settings, each with a look; ``apart_from``: settings that may differ."""
 
     def __init__(self, runs: Sequence[Run], apart_from: Sequence[str] = ()) -> None:
@@ -63,7 +63,8 @@ class _Material:
         self.targets = domain_order(self.runs[0].dataset, (run.target for run in self.runs))
 
 
-def _stated(runs: Sequence[Run]) -> dict[str, Any]:
+def stated_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the caption of a figure, and what its numbers repeat."""
     record = runs[0].record
     return {
         "caption": f"{described(runs)}; {seeds_in_words({run.seed for run in runs})}",
@@ -115,8 +116,8 @@ def sources_by_round(run: Run) -> dict[float, float | None]:
 
 def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
-    material = _Material(runs)
-    stated, score = _stated(runs), material.runs[0].record.score
+    material = Material(runs)
+    stated, score = stated_of(runs), material.runs[0].record.score
     if steps := [run.record.method.settings["checkpoint_every"] for run in runs if run.is_reference]:
         stated["caption"] += f"; {span(steps, 'step')} of a reference count as a round"
     by_target = {target: [run for run in material.runs if run.target == target] for target in material.targets}
@@ -134,7 +135,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     return (chart,)
 
 
-def _scores(material: _Material, target: str) -> Iterator[Line]:
+def _scores(material: Material, target: str) -> Iterator[Line]:
     last = max((run.record.protocol.rounds for run in material.runs if not run.is_reference), default=math.inf)
     for group, look in material.groups:
         members = group.held_out(target)
@@ -171,7 +172,7 @@ def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
     Raises ``SettingsError`` if the runs are not comparable.
     """
-    material = _Material(runs)
+    material = Material(runs)
 
     def lines(target: str, measure: str) -> Iterator[Line]:
         for group, look in material.groups:
@@ -185,7 +186,7 @@ def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
         if (found := tuple(lines(target, measure)))
     )
     title = "How far the sites are apart"
-    return (Chart(name="measures", title=title, x_label="round", panels=panels, **_stated(runs)),) if panels else ()
+    return (Chart(name="measures", title=title, x_label="round", panels=panels, **stated_of(runs)),) if panels else ()
 
 
 def measured_by_round(run: Run, measure: str) -> dict[float, float | None]:
@@ -205,7 +206,7 @@ def site_by_round(run: Run, site: str, quantity: str) -> dict[float, float | Non
 def _charts(
     kind: str, title: str, runs: Sequence[Run], pair: tuple[str, str], bounds: tuple[float, float]
 ) -> tuple[Chart, ...]:
-    material = _Material(runs)
+    material = Material(runs)
     charts: dict[str, Chart] = {}
     for group, _ in material.groups:
         quantities = pair if _has_both(group, pair) else (WITH_DIRECTION if WITH_DIRECTION in pair else WEIGHT,)
@@ -222,7 +223,7 @@ def _charts(
         )
         shown = f" ({quantities[0]})" if len(quantities) == 1 else ""
         heading = f"{title}, {group.title}{shown}"
-        stated = _stated(group.runs)
+        stated = stated_of(group.runs)
         charts[name] = Chart(name=name, title=heading, x_label="round", panels=panels, quantities=quantities, **stated)
     return tuple(charts.values())
 
@@ -268,7 +269,7 @@ def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
     varied = varied_settings(runs)
     if len(varied) != 1:
         raise SettingsError(field="the settings that vary", value=varied, expected="one, for the x axis")
-    (setting,), material = varied, _Material(runs, varied)
+    (setting,), material = varied, Material(runs, varied)
     kept, score, targets = material.runs, material.runs[0].record.score, material.targets
     values = {value for run in kept if (value := value_of(run, setting)) is not None}
     scale, categories = _scale(values)
@@ -286,7 +287,7 @@ def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
         )
         for title, of in shown.items()
     )
-    stated = _stated(kept)
+    stated = stated_of(kept)
     stated["caption"] += f"; selection: {RULES[SOURCE_VALIDATION]}"
     stated |= {"name": f"sensitivity-{setting.replace(' ', '-')}", "title": f"{score.heading} against {setting}"}
     return (Chart(x_label=setting, panels=panels, scale=scale, categories=categories, **stated),)
@@ -355,6 +356,6 @@ def _counts(run: Run, name: str) -> Counts:
     )
     sizes = counts.sum(axis="columns")
     caption = f"{record.data}; {len(sites)} source sites of {sizes.min():,} to {sizes.max():,} images, "
-    stated = {**_stated([run]), "caption": f"{caption}median {sizes.median():,.10g}"}
+    stated = {**stated_of([run]), "caption": f"{caption}median {sizes.median():,.10g}"}
     title = f"Images of each class at the sites: {protocol.partition}{alpha}"
     return Counts(name=name, title=title, counts=counts, **stated)

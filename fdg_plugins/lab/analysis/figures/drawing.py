@@ -6,9 +6,10 @@ A figure is drawn in the size in which it is printed, so text has the same size 
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,8 +24,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
 from fdg_plugins.lab.analysis.estimates import Estimate
-from fdg_plugins.lab.analysis.figures.picture import GREY, Chart, Counts, Line, Panel, Picture, Scale
+from fdg_plugins.lab.analysis.figures.evaluation import Comparison
+from fdg_plugins.lab.analysis.figures.picture import GREY, Chart, Counts, Line, Panel, Picture, Scale, numbered_look
+from fdg_plugins.lab.analysis.figures.reliability import Reliability
 from fdg_plugins.lab.analysis.runs import grouped
+from fdg_plugins.storage import write_bytes
+from fdg_plugins.tasks.counts import FEWEST
 
 FORMATS = ("png", "svg")
 COLUMN_INCHES = 3.3  # a column of a paper with two
@@ -57,11 +62,24 @@ _STYLE: dict[Any, Any] = {
 
 def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
     """Return the figure in a width in inches, by default that of a paper's column."""
+    drawn: Mapping[type[Picture], Callable[[Any, float], Figure]] = {
+        Chart: _draw_chart,
+        Counts: _draw_counts,
+        Comparison: _draw_comparison,
+        Reliability: _draw_reliability,
+    }
     with style():
-        if isinstance(picture, Counts):
-            return _draw_counts(picture, width)
-        assert isinstance(picture, Chart)
-        return _draw_chart(picture, width)
+        return drawn[type(picture)](picture, width)
+
+
+def write_figure(picture: Picture, to: Path, width: float = COLUMN_INCHES) -> str:
+    """Write a figure and its numbers to the folder ``to``; return a line that says so."""
+    figure = draw(picture, width)
+    contents = {form: render(figure, picture, form) for form in FORMATS}
+    contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
+    for suffix, content in contents.items():
+        write_bytes(to / f"{picture.name}.{suffix}", content)
+    return f"{to / picture.name}: {', '.join(contents)}"
 
 
 def render(figure: Figure, picture: Picture, form: str) -> bytes:
@@ -101,25 +119,35 @@ def new_figure(picture: Picture, width: float, height: float, handles: Sequence[
 
 
 def _draw_chart(chart: Chart, width: float) -> Figure:
-    count = len(chart.panels)
-    rows = -(-count // min(4, max(1, int(width / PANEL_WIDTH))))
-    columns = -(-count // rows)
-    figure = new_figure(chart, width, PANEL_HEIGHT * rows, _legend(chart))
-    grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for axes in grid[count:]:
-        axes.remove()
-    for place, (axes, panel) in enumerate(zip(grid, chart.panels, strict=False)):
+    """Return the figure: panels that share their axes, in rows of equal length if possible."""
+    titles = [(panel.title, panel.y_label) for panel in chart.panels]
+    figure, grid, inches = _panels(chart, titles, chart.x_label, width, _legend(chart))
+    for axes, panel in zip(grid, chart.panels, strict=True):
         _draw_panel(axes, chart, panel)
-        is_lowest = place + columns >= count
-        title = textwrap.fill(panel.title, int(LETTERS * width / columns) - 5)
-        labels = {"xlabel": chart.x_label if is_lowest else "", "ylabel": "" if place % columns else panel.y_label}
-        axes.set(title=title, **labels)
-        axes.tick_params(labelbottom=is_lowest)
-    _set_scale(grid[0], chart, width / columns)
-    for axes, panel in zip(grid, chart.panels, strict=False):  # scaled together
+    _set_scale(grid[0], chart, inches)
+    for axes, panel in zip(grid, chart.panels, strict=True):  # scaled together
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, panel.bounds[0]), min(high, panel.bounds[1]))
     return figure
+
+
+def _panels(
+    picture: Picture, titles: Sequence[tuple[str, str]], x_label: str, width: float, handles: Sequence[Artist]
+) -> tuple[Figure, list[Axes], float]:
+    """Return a figure, its axes by titles and labels of ``y``, and the width of one."""
+    count = len(titles)
+    rows = -(-count // min(4, max(1, int(width / PANEL_WIDTH))))
+    columns = -(-count // rows)
+    figure = new_figure(picture, width, PANEL_HEIGHT * rows, handles)
+    grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.remove()
+    for place, (axes, (title, y_label)) in enumerate(zip(grid, titles, strict=False)):
+        is_lowest = place + columns >= count
+        text = textwrap.fill(title, int(LETTERS * width / columns) - 5)
+        axes.set(title=text, xlabel=x_label if is_lowest else "", ylabel="" if place % columns else y_label)
+        axes.tick_params(labelbottom=is_lowest)
+    return figure, grid[:count], width / columns
 
 
 def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
@@ -211,4 +239,64 @@ def _draw_counts(picture: Counts, width: float) -> Figure:
     for first in list(places.min())[1:]:
         axes.axvline(first - 0.5, color="black", linewidth=0.8)
     figure.colorbar(shown, ax=axes, pad=0.02, aspect=16, label="images")
+    return figure
+
+
+# --- reliability: how often models are right at each confidence ---
+
+
+def _draw_reliability(picture: Reliability, width: float) -> Figure:
+    """Return the figure: a panel per domain or site with its number of images, and each line's calibration error."""
+    curves = {curve.label: curve.look for panel in picture.panels.values() for curve in panel}
+    handles: list[Artist] = [
+        Line2D([], [], color=look.colour, marker=look.marker, label=label) for label, look in curves.items()
+    ]
+    few = f"fewer than {FEWEST} images"
+    handles.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label=few))
+    titles = [(f"{title}, {panel[0].images:,} images", "share right") for title, panel in picture.panels.items()]
+    figure, grid, _ = _panels(picture, titles, "confidence", width, handles)
+    for axes, panel in zip(grid, picture.panels.values(), strict=True):
+        axes.plot([0, 1], [0, 1], color=GREY, linestyle=CHANCE, linewidth=0.7, zorder=1)
+        for number, curve in enumerate(panel):
+            colour, marker = curve.look
+            axes.plot(*zip(*(one[1:] for one, _ in curve.bins), strict=True), color=colour)
+            for (_, *point), is_few in curve.bins:
+                filling = "white" if is_few else colour
+                axes.plot(*point, marker, color=colour, markerfacecolor=filling, clip_on=False, zorder=3)
+            text, line = f"{100 * curve.error:.1f} %", 72 * LINE_INCHES * number
+            place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, -line), "textcoords": "offset points"}
+            axes.annotate(text, (0.04, 0.98), **place, color=colour, va="top")  # where a curve is rarely
+        axes.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(PercentFormatter(1.0))
+    return figure
+
+
+# --- models at sites that trained none of them ---
+
+
+def _draw_comparison(picture: Comparison, width: float) -> Figure:
+    """Return the figure: sites from the top down, scores on the left, differences on the right if there are any."""
+    looks = {model.name: numbered_look(number) for number, model in enumerate(picture.result.models)}
+    sites = list(dict.fromkeys(line.site for line in picture.lines))
+    handles = [
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle="", label=name) for name, look in looks.items()
+    ]
+    figure = new_figure(picture, width, 0.6 + LINE_INCHES * len(sites) * (1 + len(looks)), handles)
+    score, (first, *_) = picture.result.score, looks
+    columns = {score.title + score.unit: [(line, line.values[score.name]) for line in picture.lines]}
+    if compared := [(line, line.difference) for line in picture.lines if line.difference is not None]:
+        columns[f"difference to {first}"] = compared
+    grid = figure.subplots(1, len(columns), sharey=True, squeeze=False).flat
+    for axes, (label, shown) in zip(grid, columns.items(), strict=True):
+        for line, (value, interval) in shown:
+            look, (low, high) = looks[line.model], interval or (value, value)
+            ends = [[score.factor * max(0.0, value - low)], [score.factor * max(0.0, high - value)]]
+            where = sites.index(line.site) + (list(looks).index(line.model) - (len(looks) - 1) / 2) * 0.7 / len(looks)
+            axes.errorbar(score.factor * value, where, xerr=ends, color=look.colour, marker=look.marker, capsize=2)
+        axes.set_xlabel(label)
+    grid[0].set_yticks(range(len(sites)), sites)
+    grid[0].invert_yaxis()
+    for axes in grid[1:]:
+        axes.axvline(0, color=GREY, linewidth=0.7)
     return figure

@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from fdg_plugins.errors import visible
 from fdg_plugins.lab.analysis.figures.drawing import draw, render
-from fdg_plugins.lab.analysis.figures.evaluation import Comparison, draw_comparison
 from fdg_plugins.lab.analysis.figures.picture import Picture
 from fdg_plugins.lab.analysis.render import Sheet
 
@@ -65,8 +64,7 @@ def _prepared(part: Sheet | Picture | str) -> Any:
     if isinstance(part, str):
         return part
     if isinstance(part, Picture):
-        figure = draw_comparison(part) if isinstance(part, Comparison) else draw(part)
-        svg = base64.b64encode(render(figure, part, "svg")).decode()
+        svg = base64.b64encode(render(draw(part), part, "svg")).decode()
         return {"svg": svg, "title": part.title, "caption": part.caption}
     return {**part._asdict(), "head": list(part.frame.columns), "groups": _groups(part)}
 

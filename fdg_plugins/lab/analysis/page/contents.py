@@ -13,14 +13,14 @@ from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.errors import FDGError, counted
 from fdg_plugins.lab.analysis.facts import noised
 from fdg_plugins.lab.analysis.figures import ALL, kinds_of, pictures_of
-from fdg_plugins.lab.analysis.figures.evaluation import comparison_of
+from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
 from fdg_plugins.lab.analysis.page import Section, html_page
 from fdg_plugins.lab.analysis.pairing import NONE
 from fdg_plugins.lab.analysis.render import Sheet
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.table import Table
 from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.record.evaluation import EvaluationResult, notes_on, tables_of
+from fdg_plugins.record.evaluation import EvaluationResult, notes_on, table_of
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.settings.protocol import Protocol
 
@@ -59,15 +59,14 @@ def sections_of_runs(runs: Sequence[Run], table: Table) -> list[Section]:
 
 def sections_of_evaluation(result: EvaluationResult) -> list[Section]:
     """Return the sections of an evaluation of finished models."""
-    (caption, (head, *rows)), *others = tables_of(result)
+    caption, (head, *rows) = table_of(result)
     scores = _sheet(f"{caption}.", 1, head, rows, list(notes_on(result)))
-    counted_ones = [_sheet("Scores from counts.", 1, each[0], each[1:]) for _, each in others]
     models = [(one.name, one.method, one.trained_on, ", ".join(one.sources), one.sha256) for one in result.models]
     sites = [(name, one.domain, len(one.models), one.images) for name, one in result.sites.items()]
     counts = "Of each model, right images, also of pairs of models, a confusion matrix and histograms: counts alone."
     versions = _sheet("At the server.", 2, ("package", "version"), result.versions.items())
     return [
-        Section(f"Evaluation of {result.started}", [scores, comparison_of(result), *counted_ones]),
+        Section(f"Evaluation of {result.started}", [scores, *pictures_of_evaluation(result)]),
         Section("Models", [_sheet("The models.", 5, ("model", "method", "trained on", "domains", "SHA-256"), models)]),
         Section(
             "What left each evaluating site", [_sheet(counts, 2, ("site", "domain", "models", "images"), sites), NEVER]
