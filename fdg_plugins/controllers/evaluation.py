@@ -11,6 +11,7 @@ import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.messenger import Messenger, Request
+from fdg_plugins.controllers.reception import read_counts
 from fdg_plugins.controllers.sending import task_message
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
@@ -67,7 +68,6 @@ class EvaluationController(Messenger):
         self.say(f"finished; the result is {EVALUATION_FILE}")
 
     def _models(self) -> list[FinishedModel]:
-        """Return the models that the job brings."""
         folder = Path(self.engine.get_workspace().get_app_dir(self.fl_ctx.get_job_id())) / MODELS
         there = sorted(place.name for place in folder.glob("*") if place.is_dir())
         names = there if self.models is None else self.models
@@ -80,7 +80,6 @@ class EvaluationController(Messenger):
         return models
 
     def _census(self, models: Sequence[FinishedModel], dataset: DatasetRef) -> tuple[Federation, dict[str, str]]:
-        """Return the sites that evaluate the models, and why others do not."""
         protocol, run = models[0].protocol(dataset, len(models)), str(self.fl_ctx.get_job_id())
         request = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run=run, goes_on=False)
         replies, left_out = self.count_images(request, protocol.task_timeout)
@@ -101,7 +100,6 @@ class EvaluationController(Messenger):
     def _evaluate(
         self, number: int, model: FinishedModel, dataset: DatasetRef, federation: Federation, result: EvaluationResult
     ) -> None:
-        """Have all sites evaluate one model, counted from 0, and add to the result what they tell."""
         protocol = model.protocol(dataset, len(result.models))
         request = TaskRequest(protocol=protocol, stand_in=result.stand_in, run=result.job)
         data = task_message(request, number + 1, load_tensors(model.file))
@@ -158,17 +156,10 @@ def take_scores(
 
 def _complaint(found: ModelScores, result: EvaluationResult, reply: CensusReply, own: SiteScores) -> str | None:
     """Return what contradicts the census, the task, or the scores of the models that the site has evaluated before."""
-    task, sums = result.learned, {name: (one.sum, one.count) for name, one in found.sums.items()}
-    if (complaint := task.complaint(sums, found.count, len(result.classes))) is not None:
-        return complaint
     if found.count != reply.num_test:
         return f"it evaluated {found.count} images, but counted {reply.num_test} in the census"
-    try:
-        counts = task.read_counts(found.counts, len(result.classes))
-    except ValueError as error:
-        return str(error)
-    complaint = task.complaint_on_counts(counts, sums, found.count) if not found.withheld else None
-    if complaint is not None or not task.one_class_per_image:
+    counts, complaint = read_counts(result.learned, found, len(result.classes), withheld=bool(found.withheld))
+    if complaint is not None or not result.learned.one_class_per_image:
         return complaint
     if (complaint := _of_classes(counts, found, reply)) is not None:
         return complaint

@@ -27,17 +27,14 @@ from fdg_plugins.core.matching import (
     Matching,
     invariant_coefficients,
     invariant_direction,
-    invariant_weights,
     match,
     matching_objective,
 )
-from fdg_plugins.core.shards import add_grams, make_shards, shard_of
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 
 __all__ = [
     "GlobalInsight",
     "Matching",
-    "add_grams",
     "combine",
     "gram_matrix",
     "group_gram",
@@ -48,12 +45,9 @@ __all__ = [
     "insight_penalty",
     "invariant_coefficients",
     "invariant_direction",
-    "invariant_weights",
-    "make_shards",
     "match",
     "match_groups",
     "matching_objective",
     "sample_weights",
-    "shard_of",
     "uniform_weights",
 ]

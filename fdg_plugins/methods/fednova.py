@@ -26,12 +26,7 @@ from fdg_plugins.plugins import method
 
 
 class FedNovaAggregator(UpdateAggregator):
-    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps.
-
-    Args:
-        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the step; one in the paper.
-    """
+    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps."""
 
     reads_parts: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {}

@@ -40,22 +40,7 @@ IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to 
 
 
 class FedOMGAggregator(UpdateAggregator):
-    """On-server matching of the updates.
-
-    Args:
-        kappa: radius of the search around the mean update, relative to its length; at least zero, which is FedAvg.
-        server_lr: eta_g > 0, the factor of the step. With one, the step is as long as FedAvg's, plus kappa.
-        rescale: whether to divide the direction by ``1 + kappa**2``, as the authors' code does.
-        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
-            ``{"name": ..., settings}``.
-        damping: delta >= 0 under the roots of Eq. 15 and 16, relative to the squared mean length of the updates; 0 as
-            printed, ``"released"`` for the 1e-4 of the authors' code. Above zero, the direction changes continuously
-            with the updates, except where one becomes idle.
-        grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
-            domain, for federations with many sites per domain. The report then says what that loses.
-        over: the rule whose mean update is g_FL (section 4.2), by its method's key: ``"fedavg"``, or another whose step
-            is one combination of whole updates, such as ``"fednova"``. Part of the method's name: ``fedomg+nova``.
-    """
+    """On-server matching of the updates."""
 
     takes_rule: ClassVar[bool] = True
     reads_parts: ClassVar[bool] = True
@@ -94,11 +79,6 @@ class FedOMGAggregator(UpdateAggregator):
     def check(self, contribution: Contribution) -> None:
         if self._below is not None:
             self._below.check(contribution)
-        if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:
-            raise SettingsError(
-                f"site {contribution.site}: its domain is not known, by which grouping {BY_DOMAIN!r} groups: it needs "
-                "the workflow FederationController."
-            )
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients ``[U]`` of d (Eq. 16); report gamma ``[U]``, F(gamma) and the duality gap.

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import nn
 
 from fdg_plugins.core.linear import combine
-from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedsam import LocalSharpnessAware
 from fdg_plugins.models import ExtractorClassifier

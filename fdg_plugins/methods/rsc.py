@@ -52,7 +52,6 @@ class RSCObjective(Objective):
             check_pooled(model, image_shape)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, self.name)

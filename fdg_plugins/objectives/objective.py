@@ -220,16 +220,12 @@ class Objective(ABC):
         """Return a reader of the server's payload, whose ``SettingsError`` says that it was sent for this method."""
         return PayloadValidator(f"sent for objective {self.name!r}", SettingsError)
 
-    def refuse_payload(self, received: Tensors) -> None:
-        """Raise ``SettingsError`` if the server sent anything: most methods have no payload."""
-        self.payload_validator().fields(received, ())
-
     @abstractmethod
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the loss and the step for one round, for ``model`` on the device on which it trains.
 
         Args:
-            received: the server's payload, empty if there is none yet.
+            received: the server's payload, empty if there is none yet; ignored by a method without an exchange.
             model: the network as received, adapted by :meth:`adapt`.
             site: the site, the round and the site's state.
 

@@ -39,8 +39,7 @@ from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.personal import fine_tune
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
-from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
-from fdg_plugins.training.scoring import Correct, Scored
+from fdg_plugins.training.results import Correct, Scored, TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
@@ -349,7 +348,6 @@ class SiteSession:
             )
 
     def _site_round(self, round_number: int, memory: Tensors) -> SiteRound:
-        """Return what an objective knows of the site and the round."""
         return SiteRound(
             self.site,
             round_number,

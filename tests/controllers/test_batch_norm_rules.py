@@ -11,7 +11,7 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.statistics import SiteStatistics
+from fdg_plugins.controllers.reception import SiteStatistics
 from fdg_plugins.data import open_domain, reported_batches
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import TASK_STATISTICS, TASK_TRAIN

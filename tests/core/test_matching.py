@@ -13,13 +13,11 @@ from fdg_plugins.core import (
     gram_matrix,
     invariant_coefficients,
     invariant_direction,
-    invariant_weights,
     match,
     matching,
     matching_objective,
 )
-from fdg_plugins.core.cone_program import ConeProgram
-from fdg_plugins.core.matching import RELEASED_DAMPING, moving_sites
+from fdg_plugins.core.matching import RELEASED_DAMPING, ConeProgram, moving_sites
 from tests.random_tensors import normal_double as normal
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
@@ -110,7 +108,7 @@ def direction_of(
 @given(problem=problems(largest=3))
 def test_no_point_of_a_fine_grid_is_better(problem: tuple[torch.Tensor, torch.Tensor, float]) -> None:
     updates, p, kappa = problem
-    gamma = invariant_weights(gram_matrix(updates), p, kappa)
+    gamma = match(gram_matrix(updates), p, kappa).weights
     best = objective(updates, p, kappa, grid(len(updates), 1000 if len(updates) == 2 else 100)).min()
     assert objective(updates, p, kappa, gamma) <= best + 1e-8 * size(updates, p, kappa)
 
