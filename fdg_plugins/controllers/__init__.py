@@ -3,6 +3,5 @@
 
 from fdg_plugins.controllers.evaluation import EvaluationController
 from fdg_plugins.controllers.federation import FederationController
-from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 
-__all__ = ["SCHEMA_VERSION", "EvaluationController", "FederationController", "RunRecord"]
+__all__ = ["EvaluationController", "FederationController"]

@@ -156,18 +156,6 @@ def invariant_coefficients(
     return torch.from_numpy(coefficients / (1 + kappa**2) if rescale else coefficients.copy())
 
 
-def cancels(gram: torch.Tensor | np.ndarray, weights: torch.Tensor | Sequence[float]) -> bool:
-    """Return whether the updates with ``weights [U]`` add up to zero, but for the rounding of ``gram [U, U]``.
-
-    >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
-    >>> cancels(opposite, [0.5, 0.5]), cancels(opposite, [0.75, 0.25])
-    (True, False)
-    """
-    matrix = _symmetric(gram)
-    length = _length(matrix, check_weights(weights, len(matrix)).numpy())
-    return bool(length <= ZERO_LENGTH * np.sqrt(matrix.diagonal().max()))
-
-
 def invariant_direction(
     updates: torch.Tensor | Sequence[Update],
     reference: torch.Tensor | Sequence[float],

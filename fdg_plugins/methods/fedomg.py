@@ -23,7 +23,6 @@ from fdg_plugins.core.grouping import group_means, match_groups, relative_loss
 from fdg_plugins.core.matching import (
     RELEASED_DAMPING,
     Matching,
-    cancels,
     invariant_coefficients,
     match,
     matching_objective,
@@ -101,7 +100,6 @@ class FedOMGAggregator(UpdateAggregator):
             "duality_gap": matching.gap,
             "objective": scale * matching.objective,
             "idle": idle,
-            "cancelled": cancels(gram, matching.weights),
         }
         if means is not None:
             report["grouping_loss"] = self._grouping_loss(gram, weights, matching)

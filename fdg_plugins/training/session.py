@@ -36,8 +36,7 @@ from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
-from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.personal import fine_tune
+from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import Correct, Scored, TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages

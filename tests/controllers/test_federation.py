@@ -18,11 +18,12 @@ from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
-from fdg_plugins.controllers import FederationController, RunRecord
+from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import PACS
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import Engine, Line, context_of
 from tests.flare_runner import SiteWorkspace, run_task, site_context

@@ -69,7 +69,6 @@ class MethodJob(Job):
         objective: Any = "erm",
         *,
         forge: Callable[[str, str, Shareable], None] = lambda site, task, answer: None,
-        filters: dict[str, tuple[list[Filter], list[Filter]]] = FILTERS,
         settings: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
@@ -77,14 +76,14 @@ class MethodJob(Job):
         model = network_for(objective if isinstance(objective, str) else objective["name"])
         protocol = {**DIGITS, "model": model, "objective": objective, **(settings or {})}
         super().__init__(folder, protocol=protocol, **{"aggregator": "fedavg", **arguments})
-        self.forge, self.filters, self.new_processes = forge, filters, False
+        self.forge, self.new_processes = forge, False
         self.sites = {angle: SiteExecutor() for angle in ANGLES}
         self.engine.sites = ANGLES
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         if self.new_processes:
             self.sites[site] = SiteExecutor()
-        send, receive = self.filters["down"]
+        send, receive = FILTERS["down"]
         if task == TASK_TRAIN:
             request = self._filter(send, make_copy(request), site, task, at_server=True)
             request = self._filter(receive, request, site, task)
@@ -92,7 +91,7 @@ class MethodJob(Job):
         if answer is None or task not in (TASK_PROBE, TASK_TRAIN):
             return answer
         self.forge(site, task, answer)
-        report, check = self.filters["up"]
+        report, check = FILTERS["up"]
         answer = self._filter(report, answer, site, task)
         answer.set_header(ServerCommandKey.FL_CLIENT, Client(site, "token"))
         return self._filter(check, answer, site, task, at_server=True)
@@ -163,12 +162,6 @@ def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggre
     job = MethodJob(tmp_path, objective, forge=spoil, aggregator=aggregator, settings={"rounds": 1}).finished()
     assert list(job.record.rounds[0].failures) == ["angle_30"]
     assert len(job.record.rounds[0].sites) == 4
-
-
-def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
-    job = MethodJob(tmp_path / "job", aggregator="fedga", filters={**FILTERS, "up": ([GapReportFilter()], [])})
-    job.run()
-    assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
 
 
 def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:
