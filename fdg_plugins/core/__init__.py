@@ -20,7 +20,7 @@ tensor([0.7500, 0.7500])
 """
 
 from fdg_plugins.core.gram import gram_matrix
-from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups
+from fdg_plugins.core.grouping import group_means, match_groups
 from fdg_plugins.core.insight import GlobalInsight, insight_matrix, insight_penalty
 from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.matching import (
@@ -37,9 +37,7 @@ __all__ = [
     "Matching",
     "combine",
     "gram_matrix",
-    "group_gram",
     "group_means",
-    "group_weights",
     "inner_product",
     "insight_matrix",
     "insight_penalty",

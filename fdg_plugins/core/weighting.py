@@ -106,9 +106,10 @@ def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation
     excess = [loss - lowest for loss in losses]
     shares = [count / total for count in samples]  # used instead of counts, to avoid products of large numbers
     threshold = _threshold(excess, shares, regularisation / total)
-    scores = [count * _activity(above, threshold) for count, above in zip(samples, excess, strict=True)]
-    alpha = torch.tensor(scores, dtype=torch.float64)
-    return alpha / math.fsum(scores)
+    # (eta - L) / (eta - min L): one at the smallest loss, even if lambda underflows.
+    activity = [1 - above / threshold if above < threshold else float(above == 0) for above in excess]
+    scores = [count * active for count, active in zip(samples, activity, strict=True)]
+    return torch.tensor(scores, dtype=torch.float64) / math.fsum(scores)
 
 
 def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation: float) -> float:
@@ -128,8 +129,3 @@ def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation:
             break
         threshold = candidate
     return threshold
-
-
-def _activity(above: float, threshold: float) -> float:
-    """Return ``max(eta - L, 0) / (eta - min L)``: one at the smallest loss, even if lambda underflows."""
-    return 1 - above / threshold if above < threshold else float(above == 0)

@@ -89,7 +89,9 @@ class FedOMGAggregator(UpdateAggregator):
         # Computed once all updates are there: a row per arrival would read every earlier update again.
         gram = self.gram(contributions)
         weights, scale = self._reference(weights, contributions)
-        means = self._means(weights, contributions)
+        means = None  # or the matrix [K, U] that takes the means of the groups
+        if self.grouping == BY_DOMAIN:
+            means = group_means([self.facts.domains[each.site] for each in contributions], weights)
         matching, moving = self._match(gram, weights, means)
         idle = tuple(each.site for each, moves in zip(contributions, moving.tolist(), strict=True) if not moves)
         if idle:
@@ -102,7 +104,8 @@ class FedOMGAggregator(UpdateAggregator):
             "idle": idle,
         }
         if means is not None:
-            report["grouping_loss"] = self._grouping_loss(gram, weights, matching)
+            value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
+            report["grouping_loss"] = relative_loss(value, self._match(gram, weights, None)[0].objective)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, self._damping)
         return Direction(scale * coefficients, report)
 
@@ -117,12 +120,6 @@ class FedOMGAggregator(UpdateAggregator):
         scale = float(coefficients.sum())
         return coefficients / scale, scale
 
-    def _means(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor | None:
-        """Return the matrix ``[K, U]`` that takes the means of the groups; None if every site is matched by itself."""
-        if self.grouping != BY_DOMAIN:
-            return None
-        return group_means([self.facts.domains[each.site] for each in contributions], weights)
-
     def _match(
         self, gram: torch.Tensor, weights: torch.Tensor, means: torch.Tensor | None
     ) -> tuple[Matching, torch.Tensor]:
@@ -132,10 +129,6 @@ class FedOMGAggregator(UpdateAggregator):
             return match(gram, weights, self.kappa, self._damping, moving), moving
         matching, groups = match_groups(gram, weights, self.kappa, means, self._damping, IDLE_BELOW)
         return matching, ~(means[~groups] > 0).any(dim=0)
-
-    def _grouping_loss(self, gram: torch.Tensor, weights: torch.Tensor, matching: Matching) -> float:
-        value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
-        return relative_loss(value, self._match(gram, weights, None)[0].objective)
 
 
 def _rule_below(key: str) -> UpdateAggregator | None:

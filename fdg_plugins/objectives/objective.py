@@ -15,6 +15,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.network import evaluation_mode
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors, readable
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.settings.protocol import Protocol
@@ -327,14 +328,8 @@ def device_of(model: torch.nn.Module) -> torch.device:
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Put ``model`` into evaluation mode, without autocast; on exit, restore the mode of every module."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.autocast(device_of(model).type, enabled=False):
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(model), torch.autocast(device_of(model).type, enabled=False):
+        yield
 
 
 def see(

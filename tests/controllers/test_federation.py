@@ -5,9 +5,10 @@ import errno
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
@@ -62,6 +63,15 @@ class Job:
         context.set_prop(FLContextKey.JOB_META, {"deploy_map": self.deploy_map}, private=True, sticky=True)
         self.controller.start_controller(context)
         self.controller.control_flow(self.signal, context)
+
+    def finished(self) -> Self:
+        self.run()
+        assert self.panics == []
+        return self
+
+    @property
+    def model(self) -> dict[str, torch.Tensor]:
+        return load_tensors(self.folder / LAST_FILE)
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         self.asked.append((task, site))

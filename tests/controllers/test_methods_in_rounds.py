@@ -4,11 +4,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
@@ -26,7 +25,7 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
-from fdg_plugins.record.run_files import LAST_FILE, STATE_FILE, TENSORS_FILE
+from fdg_plugins.record.run_files import STATE_FILE, TENSORS_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -107,15 +106,6 @@ class MethodJob(Job):
         for filter_ in filters:
             shareable = filter_.process(shareable, context)
         return shareable
-
-    def finished(self) -> Self:
-        self.run()
-        assert self.panics == []
-        return self
-
-    @property
-    def model(self) -> dict[str, torch.Tensor]:
-        return load_tensors(self.folder / LAST_FILE)
 
 
 def same(one: MethodJob, other: MethodJob) -> bool:
