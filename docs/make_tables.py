@@ -9,10 +9,10 @@ from typing import Any
 import pydantic
 from page_table import markdown_table
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.plugins.method import Leaving
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import OF_SETTINGS
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 
@@ -143,7 +143,7 @@ tensors (parameters and buffers, without the envelope), times seconds. A loss th
 `objective` and `duality_gap` are null for methods without them.
 
 ```python
-from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.controllers import RunRecord
 
 record = RunRecord.model_validate_json(open("results.json").read())
 ```

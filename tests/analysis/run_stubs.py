@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.lab.analysis import Run, Table
 from fdg_plugins.messages import CensusReply, Evaluation
 from fdg_plugins.record.round_record import InitialWeights, Method
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from tests.controllers import federation_stubs
 

@@ -3,9 +3,9 @@
 
 import pytest
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import RULES, target_score
 from fdg_plugins.lab.analysis.selection import source_score
-from fdg_plugins.record.run_record import RunRecord
 from tests.analysis.run_stubs import evaluation as judged
 from tests.analysis.run_stubs import finished
 

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.errors import Stopped
 from fdg_plugins.lab.analysis import find_runs
@@ -21,7 +22,6 @@ from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.storage import load_tensors

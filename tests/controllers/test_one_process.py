@@ -11,6 +11,7 @@ from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.private.fed.server.server_runner import ServerRunner
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_job import OneProcessJob, deploy
@@ -19,7 +20,6 @@ from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.test_every_method import run

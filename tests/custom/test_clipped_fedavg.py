@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.aggregators import AGGREGATORS, make_aggregator
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.plugins.files import load_file
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.testing import AGGREGATOR_CONTRACT
 from tests.aggregators.trained_sites import aggregate, contribution, vector
 from tests.processes import printed_by

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
-from fdg_plugins.record.run_record import RunRecord
 
 JOBS = Path(__file__).parents[2] / "jobs"
 TIMEOUT_S = 2400

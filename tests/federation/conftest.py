@@ -25,9 +25,9 @@ import psutil
 import pytest
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, belongs
-from fdg_plugins.record.run_record import RunRecord
 from tests.cli.commands import fdg
 from tests.federation.bare_environment import make_bare_environment
 from tests.processes import command_line

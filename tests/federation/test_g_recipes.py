@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
-from fdg_plugins.record.run_record import RunRecord
 from tests.processes import command_line, printed_by
 
 from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation

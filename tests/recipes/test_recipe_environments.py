@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from nvflare.job_config.fed_job_config import FedJobConfig
 
+from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, PocEnv, ProdEnv, SimEnv, results_file
-from fdg_plugins.record.run_record import RunRecord
 from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
