@@ -54,14 +54,7 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.weighting import limited_weights, uniform_weights
-from fdg_plugins.errors import (
-    ContributionError,
-    calling,
-    check_settings_known,
-    one_line,
-    read_like,
-    told,
-)
+from fdg_plugins.errors import ContributionError, calling, check_settings_known, one_line, read_like, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of

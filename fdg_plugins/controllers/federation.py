@@ -9,7 +9,8 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator, needed_reports
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators.compatibility import needed_reports
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
@@ -43,13 +44,7 @@ from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
 from fdg_plugins.record.round_record import InitialWeights, Method
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import (
-    evaluation_line,
-    final_table,
-    marks,
-    round_line,
-    stats,
-)
+from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.settings.protocol import environment_settings
 from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.state.folders import FOLDER, held_run, state_folder

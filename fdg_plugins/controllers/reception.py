@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.contributions import NotFiniteError
 from fdg_plugins.core.batch_statistics import ChannelSums, pooled
 from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps

@@ -16,14 +16,7 @@ from fdg_plugins.controllers.run_files import FILES, RunFiles
 from fdg_plugins.controllers.sending import ModelSender
 from fdg_plugins.errors import DataError, FDGError, calling, counted, logged, told
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
-from fdg_plugins.messages import (
-    META_REPORT,
-    TASK_EVALUATE,
-    TASK_PROBE,
-    TASK_STATISTICS,
-    TASK_TRAIN,
-    TaskRequest,
-)
+from fdg_plugins.messages import META_REPORT, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, TaskRequest
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import (
     CHECKPOINT_FILE,

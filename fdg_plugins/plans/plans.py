@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from nvflare.apis.filter import Filter
 
-from fdg_plugins.aggregators import UpdateAggregator, check_fit
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.compatibility import check_fit
 from fdg_plugins.data import DatasetSpec, dataset_spec
 from fdg_plugins.data.presets import check_preset
 from fdg_plugins.errors import SettingsError, shorten

@@ -16,13 +16,11 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.models import PretrainedRecord, load_pretrained, parameter_kinds
 from fdg_plugins.models.batch_norm import MEAN, VARIANCE, NormLayer, norm_layers
-from fdg_plugins.objectives import (
-    Exchange,
+from fdg_plugins.objectives import Exchange, image_shape, make_objective
+from fdg_plugins.objectives.network import (
     adapt_model,
     check_brought_network,
     check_network,
-    image_shape,
-    make_objective,
     plain_network,
     reestimated_layers,
     travel_rules,

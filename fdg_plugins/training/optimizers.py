@@ -8,8 +8,8 @@ import torch
 
 from fdg_plugins.core.steps import batches_per_epoch
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import fixed_names
 from fdg_plugins.objectives.erm import LocalRisk
+from fdg_plugins.objectives.network import fixed_names
 from fdg_plugins.objectives.objective import FineTuning
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import Task

@@ -22,12 +22,10 @@ from fdg_plugins.objectives import (
     Trained,
     build_network,
     image_shape,
-    kept_names,
     make_objective,
-    reestimated_layers,
     see,
-    travel_rules,
 )
+from fdg_plugins.objectives.network import kept_names, reestimated_layers, travel_rules
 from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
