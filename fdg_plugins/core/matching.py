@@ -36,7 +36,7 @@ nearly equal updates are legal. Permuting the sites permutes gamma and leaves d 
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ import torch
 
 from fdg_plugins.core.active_set import Minimum, minimise
 from fdg_plugins.core.gram import gram_matrix
-from fdg_plugins.core.linear import Update, combine
+from fdg_plugins.core.linear import combine
 from fdg_plugins.core.weighting import check_weights
 
 if TYPE_CHECKING:
@@ -157,12 +157,9 @@ def invariant_coefficients(
 
 
 def invariant_direction(
-    updates: torch.Tensor | Sequence[Update],
-    reference: torch.Tensor | Sequence[float],
-    kappa: float,
-    rescale: bool = False,
-) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Return ``d`` of Eq. 16 from U updates: ``[P]`` for tensors, a mapping by name for mappings; same dtype.
+    updates: torch.Tensor, reference: torch.Tensor | Sequence[float], kappa: float, rescale: bool = False
+) -> torch.Tensor:
+    """Return ``d [P]`` of Eq. 16 from updates ``[U, P]``, in their dtype.
 
     ``reference``: p ``[U]`` on the simplex. ``kappa = 0`` gives ``g_FL`` (FedAvg); one site or equal updates give
     ``(1 + kappa) g``.
@@ -172,11 +169,7 @@ def invariant_direction(
     """
     gram = gram_matrix(updates)
     gamma = match(gram, reference, kappa).weights
-    coefficients = invariant_coefficients(gram, reference, kappa, gamma, rescale)
-    mappings = [update for update in updates if isinstance(update, Mapping)]
-    if mappings:
-        return {name: combine(coefficients, [update[name] for update in mappings]) for name in mappings[0]}
-    return combine(coefficients, [torch.as_tensor(update) for update in updates])
+    return combine(invariant_coefficients(gram, reference, kappa, gamma, rescale), list(updates))
 
 
 def _minimum(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum:
