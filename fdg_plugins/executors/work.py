@@ -260,13 +260,13 @@ class _Work(NamedTuple):
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
             raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
-        found = session.score(session.load(self.order.state), self.should_stop)
+        score, correct = session.score(session.load(self.order.state), self.should_stop)
         kept = read_round(self.folder, SCORED, number)
         if session.task.one_class_per_image:
-            write_round(self.folder, SCORED, number, {**kept, str(number): found.correct})
-        sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in found.score.sums.items()}
-        pairs = {earlier: paired_counts(own, found.correct) for earlier, own in kept.items()}
-        counts, withheld = without_few(found.score.counts, least)
+            write_round(self.folder, SCORED, number, {**kept, str(number): correct})
+        sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in score.sums.items()}
+        pairs = {earlier: paired_counts(own, correct) for earlier, own in kept.items()}
+        counts, withheld = without_few(score.counts, least)
         packed = {name: pack(one) for name, one in counts.items()}
         scores = ModelScores(count=count, sums=sums, counts=packed, pairs=pairs, withheld=withheld)
         return scores.model_dump(), {}

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site's training and evaluation yield, ready to send or to keep; and what it counts of a finished model.
-
-Shapes: N images, Y classes; ``correct`` bool ``[N]``, in the order of the images, which is the same for every model.
-"""
+"""What a site's training and evaluation yield, ready to send or to keep; and what it counts of a finished model."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -14,10 +11,9 @@ from fdg_plugins.messages import Evaluation, ScoreSum, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.state.site_memory import Kept
-from fdg_plugins.tasks import Counts, Score, Task
+from fdg_plugins.tasks import Counts, Score
 from fdg_plugins.tasks.counted import CONFUSION, PROBABILITIES, support
 from fdg_plugins.tasks.counts import pack
-from fdg_plugins.tasks.group_classification import labels_of
 
 
 class TrainResult(NamedTuple):
@@ -66,32 +62,10 @@ def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.
     return update
 
 
-class Scored(NamedTuple):
-    """A model on N images: its score; which it classifies correctly, ``[N]``, empty for a task of other images."""
-
-    score: Score
-    correct: torch.Tensor
-
-
-class Correct:
-    """Collects, batch by batch, which images are classified correctly; none if an image has no single class."""
-
-    def __init__(self, task: Task) -> None:
-        self._has_classes = task.one_class_per_image
-        self._found = [torch.empty(0, dtype=torch.bool)]
-
-    def add(self, logits: torch.Tensor, targets: torch.Tensor) -> None:
-        """Add a batch of B images, logits ``[B, Y]`` and targets ``[B]`` or ``[B, 2]``."""
-        if self._has_classes:
-            self._found.append((logits.argmax(dim=1) == labels_of(targets)).cpu())
-
-    def all(self) -> torch.Tensor:
-        """Return ``[N]``."""
-        return torch.cat(self._found)
-
-
 def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, int, int, int]:
-    """Return how many images both models classify correctly, only the earlier, only the later, and neither.
+    """Return how many of N images both models classify correctly, only the earlier, only the later, and neither.
+
+    ``earlier`` and ``later``: which each classifies correctly, bool ``[N]``, in the order of the images.
 
     >>> paired_counts(torch.tensor([True, True, False]), torch.tensor([True, False, False]))
     (1, 1, 0, 1)

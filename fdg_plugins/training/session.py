@@ -32,11 +32,13 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
+from fdg_plugins.tasks import Score
+from fdg_plugins.tasks.group_classification import labels_of
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
-from fdg_plugins.training.results import Correct, Scored, TrainResult, evaluation_of, make_update, personal_part
+from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
@@ -178,12 +180,20 @@ class SiteSession:
         size, task = self.protocol.image_size, self.task if counted else self.task.asked(())
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
 
-    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> Scored:
-        """Return what is counted of a finished ``model`` on the images that evaluate the site's domain."""
-        correct, size = Correct(self.task), self.protocol.image_size
-        batches = self.images.unchanged(self.data.test)
-        found = evaluate(model, batches, self.policy, should_stop, self.task, size, correct.add)
-        return Scored(found, correct.all())
+    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> tuple[Score, torch.Tensor]:
+        """Return the score of a finished ``model`` on the N images that evaluate the site's domain, and what is correct.
+
+        The latter, bool ``[N]``, says which images are classified correctly; empty if an image has no single class.
+        """
+        correct = [torch.empty(0, dtype=torch.bool)]
+
+        def note(logits: torch.Tensor, targets: torch.Tensor) -> None:
+            correct.append((logits.argmax(dim=1) == labels_of(targets)).cpu())
+
+        observe = note if self.task.one_class_per_image else None
+        batches, size = self.images.unchanged(self.data.test), self.protocol.image_size
+        score = evaluate(model, batches, self.policy, should_stop, self.task, size, observe)
+        return score, torch.cat(correct)
 
     def evaluate_own(
         self,
