@@ -181,7 +181,7 @@ class SiteSession:
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
 
     def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> tuple[Score, torch.Tensor]:
-        """Return the score of a finished ``model`` on the N images that evaluate the site's domain, and what is correct.
+        """Return the score of a finished ``model`` on the N images that evaluate its domain, and what is correct.
 
         The latter, bool ``[N]``, says which images are classified correctly; empty if an image has no single class.
         """
