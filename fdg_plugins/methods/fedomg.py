@@ -78,6 +78,9 @@ class FedOMGAggregator(UpdateAggregator):
     def check(self, contribution: Contribution) -> None:
         if self._below is not None:
             self._below.check(contribution)
+        if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:
+            known = "'none' under a workflow that knows no domains"
+            raise SettingsError(field="grouping", value=BY_DOMAIN, expected=known, site=contribution.site)
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients ``[U]`` of d (Eq. 16); report gamma ``[U]``, F(gamma) and the duality gap.
