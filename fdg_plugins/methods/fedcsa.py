@@ -123,12 +123,15 @@ METHOD = method.Method(
         method.SettingSource(
             "weighting",
             symbol="a",
+            paper="not established",
             remark=(
                 "samples: wᵤ,ₖ are shares of the images of class k; uniform: of the sites' shares; or an object "
                 "with a name and settings, such as ga"
             ),
         ),
-        method.SettingSource("server_lr", symbol="η", remark="factor of the step; 1 steps as far as FedAvg"),
+        method.SettingSource(
+            "server_lr", symbol="η", paper="not established", remark="factor of the step; 1 steps as far as FedAvg"
+        ),
     ),
     differences=method.Differences(
         compared="",

@@ -149,6 +149,7 @@ METHOD = method.Method(
         method.SettingSource(
             "difference",
             symbol="δ",
+            paper="not established",
             remark=(
                 "used by hessian_product, which needs float32 (precision): in bfloat16 it is mostly rounding; the "
                 "default is ours"
