@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.statistics import SiteStatistics
+from fdg_plugins.controllers.reception import SiteStatistics
 from fdg_plugins.data import SharedDomains, reported_batches
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods.fediir import classifier_parameters, gradient_report

@@ -22,7 +22,7 @@ from nvflare.fuel.utils import fobs
 
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.executors import SiteConfig, SiteExecutor
+from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.executors.work import Say, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import (
     META_UPDATE_BYTES,
@@ -35,6 +35,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.plugins.versions import OF_SITE, installed_versions
+from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.training.loop import ShouldStop
 
 CLASSES = 7  # PACS

@@ -10,11 +10,11 @@ import pydantic
 from page_table import markdown_table
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.executors import SiteConfig
 from fdg_plugins.plugins.method import Leaving
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.reports import OF_SETTINGS
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
+from fdg_plugins.settings.site_config import SiteConfig
 
 DOCS = Path(__file__).parent
 

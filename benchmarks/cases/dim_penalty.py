@@ -8,7 +8,7 @@ import torch
 
 from cases.measure import Goal, Row, interleave, lap, tensor_peak
 from cases.training import random_batch, training_step
-from fdg_plugins.core import GlobalInsight, insight_matrix, insight_penalty
+from fdg_plugins.core.insight import GlobalInsight, insight_matrix, insight_penalty
 from fdg_plugins.methods.feddim import local_insight
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives.erm import LocalRisk

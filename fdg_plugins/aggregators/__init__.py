@@ -16,18 +16,8 @@ parameter with its own shape; weights and coefficients ``[U]`` are float64, in t
 """
 
 from fdg_plugins.aggregators.base import AGGREGATORS, UpdateAggregator, make_aggregator, take_step
-from fdg_plugins.aggregators.compatibility import check_fit, needed_reports
-from fdg_plugins.aggregators.contributions import Contribution, Direction, NotFiniteError, RunFacts
-from fdg_plugins.aggregators.weightings import (
-    ONLY_ROUND,
-    WEIGHTINGS,
-    RoundOf,
-    Weighting,
-    flat_names,
-    make_weighting,
-    read_weighting,
-    weighting_names,
-)
+from fdg_plugins.aggregators.contributions import Contribution, Direction, RunFacts
+from fdg_plugins.aggregators.weightings import ONLY_ROUND, WEIGHTINGS, RoundOf, Weighting, flat_names, make_weighting
 
 __all__ = [
     "AGGREGATORS",
@@ -35,17 +25,12 @@ __all__ = [
     "WEIGHTINGS",
     "Contribution",
     "Direction",
-    "NotFiniteError",
     "RoundOf",
     "RunFacts",
     "UpdateAggregator",
     "Weighting",
-    "check_fit",
     "flat_names",
     "make_aggregator",
     "make_weighting",
-    "needed_reports",
-    "read_weighting",
     "take_step",
-    "weighting_names",
 ]

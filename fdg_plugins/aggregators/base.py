@@ -48,33 +48,19 @@ from fdg_plugins.aggregators.weightings import (
     is_brought,
     make_weighting,
 )
-from fdg_plugins.core.gram import gram_matrix
+from fdg_plugins.core.gram import gram_matrix, measure_step
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
-from fdg_plugins.core.measures import measure_step
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.weighting import limited_weights, uniform_weights
-from fdg_plugins.errors import (
-    ContributionError,
-    FDGError,
-    SettingsError,
-    calling,
-    check_settings_known,
-    counted,
-    one_line,
-    read_like,
-    told,
-)
+from fdg_plugins.errors import ContributionError, calling, check_settings_known, one_line, read_like, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
 from fdg_plugins.plugins.fields import Positive, check_parameters
 
 AGGREGATOR_STATE = 1
-
-MAX_IDLE_ROUNDS = 3
-"""Rounds in a row without a step after which a run ends."""
 
 
 class UpdateAggregator(ModelAggregator):
@@ -112,7 +98,6 @@ class UpdateAggregator(ModelAggregator):
         self._gram: tuple[list[int], torch.Tensor] | None = None  # identities of contributions, and their Gram matrix
         self._rule: Weighting | None = None if is_brought(weighting) else make_weighting(weighting)
         self._announced_rounds = 0  # by a workflow of FLARE's own
-        self._empty_rounds = 0  # in a row
         check_parameters(self)
 
     # --- what a method defines ---
@@ -213,11 +198,7 @@ class UpdateAggregator(ModelAggregator):
         return {"version": AGGREGATOR_STATE, "weighting": self.rule().state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state` returned; raise ``SettingsError`` for a state of another version."""
-        if (version := state.get("version")) != AGGREGATOR_STATE:
-            raise SettingsError(
-                field="version of the aggregator's state", value=version, expected=str(AGGREGATOR_STATE)
-            )
+        """Restore what :meth:`state` returned."""
         self.rule().restore(state["weighting"])
 
     def accept_model(self, model: FLModel) -> None:
@@ -238,14 +219,10 @@ class UpdateAggregator(ModelAggregator):
         """Return the step of the round as an update of the global model, with the report in its meta data.
 
         Its metrics are the means of the sites'. Without an accepted contribution the update is empty, and the model
-        stays as it is. The contributions are dropped. Raises ``FDGError`` if a workflow of FLARE's own gets nowhere,
-        and ``PartError``, which names it, if weighting or direction raise an unforeseen error.
+        stays as it is. The contributions are dropped. Raises ``PartError``, which names it, if weighting or direction
+        raise an unforeseen error.
         """
-        self._empty_rounds = 0 if self.contributions else self._empty_rounds + 1
         if not self.contributions:
-            if self._empty_rounds == min(MAX_IDLE_ROUNDS, self._announced_rounds):
-                lost = counted(self._empty_rounds, "round")
-                raise FDGError(f"no contribution of {lost} in a row could be used; the log says why each was refused.")
             self.warning("No usable contribution in this round: the global model stays as it is.")
             return FLModel(params_type=ParamsType.DIFF, params={}, meta={META_REPORT: {"sites": []}})
         contributions, rule = list(self.contributions.values()), self.rule()
@@ -346,7 +323,7 @@ class UpdateAggregator(ModelAggregator):
 
 
 def take_step(aggregator: UpdateAggregator) -> FLModel:
-    """Return the step of the round; its report includes the measurements of ``core.measures.measure_step``.
+    """Return the step of the round; its report includes the measurements of ``core.gram.measure_step``.
 
     The measurements are computed here, because an aggregator may override any method: from the updates as accepted (and
     shortened, if the run asks for it) and from the step itself. The mean uses the weights that the aggregator reports,

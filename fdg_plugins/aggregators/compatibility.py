@@ -8,7 +8,8 @@ from fdg_plugins.core.travel import ALL, Rule
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS
-from fdg_plugins.objectives import Objective, build_network, fixed_names, make_objective, travel_rules
+from fdg_plugins.objectives import Objective, build_network, make_objective
+from fdg_plugins.objectives.network import fixed_names, travel_rules
 from fdg_plugins.plugins.reports import REPORT_LOCAL_MODEL
 from fdg_plugins.settings.protocol import SGD, Protocol
 from fdg_plugins.tasks import TASKS

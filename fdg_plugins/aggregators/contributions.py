@@ -112,8 +112,7 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
         raise ContributionError(f"site {site}: sent no parameters, or {model.params_type}, expected a WEIGHT_DIFF.")
     if are_lost(model.params):
         raise ContributionError(f"site {site}: the upload of its update broke off or cannot be decoded.")
-    values = {str(name): _loaded(site, name, value, in_files) for name, value in model.params.items()}
-    update = {name: _as_tensor(site, name, value) for name, value in values.items()}
+    update = {str(name): _read_value(site, name, value, in_files) for name, value in model.params.items()}
     layout = ModelLayout.of(update) if layout is None else layout
     if differing := sorted(layout.keys() ^ update.keys()):
         problem = "missing" if differing[0] in layout else "not in the global model"
@@ -124,7 +123,7 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
         site=site,
         update={name: value for name, (value, _) in checked.items()},
         num_samples=_read_samples(site, meta.get(META_SAMPLES)),
-        arrays=not any(isinstance(value, torch.Tensor | StoredTensor) for value in values.values()),
+        arrays=not any(isinstance(value, torch.Tensor) or is_reference(value) for value in model.params.values()),
         reports=reports if isinstance(reports, Mapping) else {},
         training=None if training is None else TrainReport.read(training, f"site {site}: report", ContributionError),
         length=math.sqrt(math.fsum(checked[name][1] for name in layout.names(ParameterKind.TRAINABLE))),
@@ -154,16 +153,12 @@ def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
     return model
 
 
-def _loaded(site: str, name: object, value: Any, in_files: bool) -> Any:
-    if not is_reference(value):  # with disk offload FLARE hands over references that load on demand
-        return value
-    try:
-        return open_reference(value) if in_files else value.materialize()
-    except UNREADABLE as error:
-        raise ContributionError(f"site {site}: parameter {shorten(name)} cannot be loaded: {error}.") from error
-
-
-def _as_tensor(site: str, name: object, value: Any) -> Values:
+def _read_value(site: str, name: object, value: Any, in_files: bool) -> Values:
+    if is_reference(value):  # with disk offload FLARE hands over references that load on demand
+        try:
+            value = open_reference(value) if in_files else value.materialize()
+        except UNREADABLE as error:
+            raise ContributionError(f"site {site}: parameter {shorten(name)} cannot be loaded: {error}.") from error
     tensor = value if isinstance(value, StoredTensor) else dense_tensor(value)
     if tensor is None:
         kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__

@@ -3,6 +3,6 @@
 
 from fdg_plugins.controllers.evaluation import EvaluationController
 from fdg_plugins.controllers.federation import FederationController
-from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
+from fdg_plugins.record.run_record import RunRecord
 
-__all__ = ["SCHEMA_VERSION", "EvaluationController", "FederationController", "RunRecord"]
+__all__ = ["EvaluationController", "FederationController", "RunRecord"]

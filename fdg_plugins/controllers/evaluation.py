@@ -67,7 +67,6 @@ class EvaluationController(Messenger):
         self.say(f"finished; the result is {EVALUATION_FILE}")
 
     def _models(self) -> list[FinishedModel]:
-        """Return the models that the job brings."""
         folder = Path(self.engine.get_workspace().get_app_dir(self.fl_ctx.get_job_id())) / MODELS
         there = sorted(place.name for place in folder.glob("*") if place.is_dir())
         names = there if self.models is None else self.models
@@ -80,7 +79,6 @@ class EvaluationController(Messenger):
         return models
 
     def _census(self, models: Sequence[FinishedModel], dataset: DatasetRef) -> tuple[Federation, dict[str, str]]:
-        """Return the sites that evaluate the models, and why others do not."""
         protocol, run = models[0].protocol(dataset, len(models)), str(self.fl_ctx.get_job_id())
         request = CensusRequest(protocol=protocol, stand_in_protocol=protocol, run=run, goes_on=False)
         replies, left_out = self.count_images(request, protocol.task_timeout)
@@ -101,7 +99,6 @@ class EvaluationController(Messenger):
     def _evaluate(
         self, number: int, model: FinishedModel, dataset: DatasetRef, federation: Federation, result: EvaluationResult
     ) -> None:
-        """Have all sites evaluate one model, counted from 0, and add to the result what they tell."""
         protocol = model.protocol(dataset, len(result.models))
         request = TaskRequest(protocol=protocol, stand_in=result.stand_in, run=result.job)
         data = task_message(request, number + 1, load_tensors(model.file))

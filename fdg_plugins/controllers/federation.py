@@ -9,7 +9,8 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator, needed_reports
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators.compatibility import needed_reports
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
@@ -43,13 +44,7 @@ from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
 from fdg_plugins.record.round_record import InitialWeights, Method
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import (
-    evaluation_line,
-    final_table,
-    marks,
-    round_line,
-    stats,
-)
+from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.settings.protocol import environment_settings
 from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.state.folders import FOLDER, held_run, state_folder
@@ -144,14 +139,10 @@ class FederationController(Messenger):
         rounds.remove_state(state.parents[2] / site / FOLDER / state.name for site in simulated)
 
     def _plans(self, aggregator: UpdateAggregator) -> Plans:
-        plans = make_plans(
-            {} if self.protocol is None else self.protocol,
-            {} if self.stand_in_protocol is None else self.stand_in_protocol,
-            os.environ,
-            flat_names(aggregator.settings(), environment_settings(os.environ)),
-        )
+        names = flat_names(aggregator.settings(), environment_settings(os.environ))
+        plans = make_plans(self.protocol or {}, self.stand_in_protocol or {}, os.environ, names)
         check_settings(aggregator, plans)
-        check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx))
+        check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx), aggregator)
         return plans
 
     def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:
@@ -189,8 +180,7 @@ class FederationController(Messenger):
         return str(self.fl_ctx.get_job_id()) if self.resume is None else self.resume
 
     def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
-        sites = tuple(sorted(client.name for client in self.engine.get_clients()))
-        check_connected(named_sites(self.fl_ctx), sites)
+        check_connected(named_sites(self.fl_ctx), [client.name for client in self.engine.get_clients()])
         request = CensusRequest(
             protocol=plans.real.protocol,
             stand_in_protocol=plans.stand_in.protocol,

@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import NotFiniteError, UpdateAggregator
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.contributions import NotFiniteError
+from fdg_plugins.core.batch_statistics import ChannelSums, pooled
+from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import ContributionError, one_line, shorten
@@ -23,20 +27,22 @@ from fdg_plugins.messages import (
     META_REPORT,
     META_SAMPLES,
     META_UPDATE_BYTES,
-    REPORT_TRAINING_LOSS,
     TASK_TRAIN,
     CensusReply,
     Evaluation,
     SiteEvaluation,
     TrainReport,
 )
+from fdg_plugins.models.batch_norm import NormLayer
 from fdg_plugins.objectives import Exchange, SiteFacts, make_objective
+from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.round_record import LocalRecord
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import count_bytes
+from fdg_plugins.training.statistics import read_payload, running_statistics
 
 
 @dataclass(frozen=True)
@@ -126,8 +132,7 @@ class Answers:
     updates. ``refused_reports`` and ``refused_updates``: reasons for each refusal.
     ``not_finite``: sites where the model that was sent gave no finite loss or update. ``statistics``: sites whose
     normalization statistics the model that was sent has. ``bytes_up``: bytes of all tensors that arrived;
-    ``bytes_in_files``: of updates in files. ``unchecked``: a site whose answer lacks the checked reports that determine
-    the weights.
+    ``bytes_in_files``: of updates in files.
     """
 
     scores: dict[str, Evaluation] = field(default_factory=dict)
@@ -140,7 +145,6 @@ class Answers:
     statistics: tuple[str, ...] = ()
     bytes_up: int = 0
     bytes_in_files: int = 0
-    unchecked: str | None = None
 
     def take_scores(self, site: str, score: Evaluation | None, personal: Evaluation | None) -> None:
         """Record a site's scores for the model that was sent, and for the site's own model."""
@@ -220,9 +224,6 @@ class Reception:
         except NotFiniteError:
             answers.not_finite.add(site)
             raise
-        # Only of an update that could be used: one of another form passes the job's check unread.
-        if self.aggregator.rule().shares not in (None, REPORT_TRAINING_LOSS, *checked.looked_at):
-            answers.unchecked = site
         self._keep_report(TASK_TRAIN, site, checked)
         answers.local[site] = LocalRecord(
             num_samples=answer.meta[META_SAMPLES],
@@ -239,3 +240,54 @@ class Reception:
         self.answers.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
         if isinstance(answer.params, Mapping):
             self.answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
+
+
+class SiteStatistics:
+    """The answers of one round's sites to the task ``statistics``.
+
+    ``layers``: the layers to measure. ``num_train``: each site's training images, from the census. ``outlier_ratio``:
+    that of the protocol; 0 disables the comparison of sites.
+    """
+
+    def __init__(
+        self, layers: Mapping[str, NormLayer], num_train: Mapping[str, int], outlier_ratio: float = 0.0
+    ) -> None:
+        self.layers = layers
+        self.num_train = num_train
+        self.outlier_ratio = outlier_ratio
+        self.num_bytes = 0
+        self._by_site: dict[str, dict[str, ChannelSums]] = {}
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites whose statistics count, sorted."""
+        return tuple(sorted(self._by_site))
+
+    def take(self, site: str, answer: FLModel) -> None:
+        """Keep a site's statistics; raise ``ContributionError`` if they are malformed or not of its images."""
+        self.num_bytes += count_bytes(answer.metrics)
+        validator = PayloadValidator(f"site {site}: normalization statistics", ContributionError)
+        self._by_site[site] = read_payload(validator, answer.metrics, self.layers, self.num_train[site])
+
+    def refuse_outliers(self) -> dict[str, str]:
+        """Exclude the sites whose inputs of a layer are far larger than is usual; return the reason for each.
+
+        The size of a layer's inputs is the root of their mean square.
+        """
+        sizes = {
+            site: {
+                f"inputs of layer {layer}": math.sqrt(float(sums.squares.sum()) / (sums.count * len(sums.squares)))
+                for layer, sums in found.items()
+            }
+            for site, found in self._by_site.items()
+        }
+        refused = far_above_median(sizes, self.outlier_ratio)
+        for site in refused:
+            del self._by_site[site]
+        return refused
+
+    def pooled(self) -> dict[str, torch.Tensor]:
+        """Return the running statistics over the images of all these sites, by their names in the state dict."""
+        return running_statistics(
+            {layer: pooled({site: found[layer] for site, found in self._by_site.items()}) for layer in self.layers}
+        )

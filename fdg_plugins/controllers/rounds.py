@@ -9,23 +9,14 @@ from pathlib import Path
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
-from fdg_plugins.aggregators.base import MAX_IDLE_ROUNDS
 from fdg_plugins.controllers.guard import Guard
 from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
-from fdg_plugins.controllers.reception import Answers, Expected, Reception, expectations
+from fdg_plugins.controllers.reception import Answers, Expected, Reception, SiteStatistics, expectations
 from fdg_plugins.controllers.run_files import FILES, RunFiles
-from fdg_plugins.controllers.sending import ModelSender, task_request
-from fdg_plugins.controllers.statistics import SiteStatistics
-from fdg_plugins.errors import DataError, FDGError, SettingsError, calling, counted, logged, told
+from fdg_plugins.controllers.sending import ModelSender
+from fdg_plugins.errors import DataError, FDGError, calling, counted, logged, told
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
-from fdg_plugins.messages import (
-    META_REPORT,
-    REPORT_GAP,
-    TASK_EVALUATE,
-    TASK_PROBE,
-    TASK_STATISTICS,
-    TASK_TRAIN,
-)
+from fdg_plugins.messages import META_REPORT, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, TaskRequest
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record.checkpoint import (
     CHECKPOINT_FILE,
@@ -39,6 +30,8 @@ from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
 from fdg_plugins.state.folders import remove_state
 from fdg_plugins.training.global_model import GlobalModel, count_bytes, save_local_models
+
+MAX_IDLE_ROUNDS = 3  # in a row, without a step, after which a run ends
 
 
 class Rounds:
@@ -146,7 +139,6 @@ class Rounds:
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
 
     def _raise_if_broken(self) -> None:
-        """Raise ``PartError`` if the exchange itself failed on a report."""
         if self._current is not None and self._current.broken is not None:
             raise self._current.broken
 
@@ -204,8 +196,8 @@ class Rounds:
         """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
         self.model.state = dict(state.model)
         self.aggregator.restore(state.aggregator)
-        if self.exchange is not None and state.exchange is not None:
-            self.exchange.restore(state.exchange, state.exchange_tensors)
+        if self.exchange is not None:
+            self.exchange.learned = dict(state.exchange_tensors)
 
     def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> dict[str, str]:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
@@ -261,10 +253,12 @@ class Rounds:
         groups = {
             receives: tuple(site for site in sites if (site in receiving) is receives) for receives in (True, False)
         }
+        record = self.record
+        request = TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run)
         return [
             Request(task, some, data, on_answer)
             for receives, group in groups.items()
-            for some, data in self.sender.tasks(task_request(self.record, exchanged=receives), number, group)
+            for some, data in self.sender.tasks(request.model_copy(update={"exchanged": receives}), number, group)
         ]
 
     def _reception(self, answers: Answers) -> Reception:
@@ -280,16 +274,7 @@ class Rounds:
         return evaluation
 
     def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
-        """Take the round's step and return its record; otherwise leave model and exchange unchanged, return the reason.
-
-        Raises ``SettingsError`` if an update came without the checked reports that determine the weights.
-        """
-        if answers.unchecked is not None:
-            needed = "GapCheckFilter" if self.aggregator.rule().shares == REPORT_GAP else "ExchangeCheckFilter"
-            raise SettingsError(
-                f"the update of site {answers.unchecked} came without checked reports, from which the weights follow: "
-                f"the job's server config needs {needed} for the task {TASK_TRAIN!r}."
-            )
+        """Take the round's step and return its record; else leave model and exchange unchanged, and return why."""
         self._refuse_updates(answers)
         self._refuse_reports(answers)
         try:

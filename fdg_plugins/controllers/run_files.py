@@ -74,7 +74,7 @@ class RunFiles:
     def save_last(self) -> None:
         """Write the model as it is now."""
         description = self.description(len(self.record.rounds))
-        self.model.save(self.folder / LAST_FILE, description, durable=self._has_ended)
+        save_tensors(self.folder / LAST_FILE, self.model.state, description, durable=self._has_ended)
 
     def save_record(self, text: str | None = None) -> None:
         """Write ``results.json``; ``text``: its content, if known."""
@@ -91,7 +91,7 @@ class RunFiles:
         A copy is beside those of the models selected before: until the next checkpoint, the run goes on from these.
         """
         if after_round == 0:
-            self.model.save(self.folder / LAST_FILE, self.description(after_round))
+            save_tensors(self.folder / LAST_FILE, self.model.state, self.description(after_round))
         keep_file(self.folder / LAST_FILE, self.folder / SELECTED_FILE)
         keep_file(self.folder / LAST_FILE, self.state / selected_file(after_round), private=True)
 

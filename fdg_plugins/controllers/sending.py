@@ -13,7 +13,6 @@ from typing import Any
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.messages import META_REQUEST, FixedPart, TaskRequest
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.state.checked_files import checksum_of_tensors
 from fdg_plugins.training.global_model import GlobalModel, count_bytes
 
@@ -52,11 +51,6 @@ class ModelSender:
     def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
         """Note that ``sites`` were asked, and which of them gave no usable answer."""
         self._holders = (self._holders | set(sites)) - failures.keys()
-
-
-def task_request(record: RunRecord, *, exchanged: bool = False) -> TaskRequest:
-    """Return the request of a run's tasks, whose model is whole."""
-    return TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=exchanged)
 
 
 def task_message(request: TaskRequest, number: int, params: Mapping[str, Any]) -> FLModel:

@@ -112,11 +112,7 @@ def _dataset(record: RunRecord) -> str:
 class Tracker:
     """Fires one analytics event per metric on behalf of a component; a context that begins and ends the run.
 
-    Args:
-        component: the component that fires the events.
-        record: the run's record; the tags of a run on the stand-in begin with ``STAND-IN/``.
-        tracking: the name of a tracker in addition to TensorBoard; None: none.
-        fl_ctx: the context of the run.
+    The tags of a run on the stand-in begin with ``STAND-IN/``. ``tracking``: a tracker in addition to TensorBoard.
     """
 
     def __init__(self, component: FLComponent, record: RunRecord, tracking: str | None, fl_ctx: FLContext) -> None:

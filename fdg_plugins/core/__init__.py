@@ -20,40 +20,22 @@ tensor([0.7500, 0.7500])
 """
 
 from fdg_plugins.core.gram import gram_matrix
-from fdg_plugins.core.grouping import group_gram, group_means, group_weights, match_groups
-from fdg_plugins.core.insight import GlobalInsight, insight_matrix, insight_penalty
+from fdg_plugins.core.grouping import group_means, match_groups
 from fdg_plugins.core.linear import combine, inner_product
-from fdg_plugins.core.matching import (
-    Matching,
-    invariant_coefficients,
-    invariant_direction,
-    invariant_weights,
-    match,
-    matching_objective,
-)
-from fdg_plugins.core.shards import add_grams, make_shards, shard_of
+from fdg_plugins.core.matching import Matching, invariant_coefficients, invariant_direction, match, matching_objective
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 
 __all__ = [
-    "GlobalInsight",
     "Matching",
-    "add_grams",
     "combine",
     "gram_matrix",
-    "group_gram",
     "group_means",
-    "group_weights",
     "inner_product",
-    "insight_matrix",
-    "insight_penalty",
     "invariant_coefficients",
     "invariant_direction",
-    "invariant_weights",
-    "make_shards",
     "match",
     "match_groups",
     "matching_objective",
     "sample_weights",
-    "shard_of",
     "uniform_weights",
 ]

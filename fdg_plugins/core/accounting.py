@@ -158,7 +158,6 @@ def _erfcx(values: Any) -> Any:
 
 
 def _up(value: float) -> float:
-    """Return the value raised by ``_ULPS`` units in the last place."""
     for _ in range(_ULPS):
         value = math.nextafter(value, math.inf)
     return value
@@ -170,7 +169,6 @@ def checked_delta(delta: float) -> float:
 
 
 def _between(what: str, value: float, limit: float = math.inf, expected: str = "a finite number above zero") -> float:
-    """Return ``value`` if it is a number above zero and below ``limit``."""
     if not isinstance(value, int | float) or not 0 < value < limit:
         raise SettingsError(field=what, value=value, expected=expected, public=True)
     return value

@@ -5,12 +5,9 @@ Reference: Zhang, Xu, Yao, Zhang, Tian, Wang, "Federated Domain Generalization w
 Adjustment" (FedDG-GA), CVPR 2023.
 
 Equations. A site's gap is what averaging costs it, positive if the global model is worse than the site's own:
-``loss(global, round r) - loss(local, round r - 1)`` -> :func:`loss_gap`, with the opposite sign for scores
--> :func:`score_gap`. With ``a`` the weights before the round:
-
-- Eq. 3, ``a'_u = a_u + d_r (gap_u - mean) / max_v (gap_v - mean)``, clipped at 0, ``a = a' / sum a'``
-  -> :func:`adjust_weights`
-- ``d_r = (1 - r/R) d`` -> :func:`decayed_step`
+``loss(global, round r) - loss(local, round r - 1)``, with the opposite sign for scores. With ``a`` the weights before
+the round, Eq. 3 is ``a'_u = a_u + d_r (gap_u - mean) / max_v (gap_v - mean)``, clipped at 0, ``a = a' / sum a'``
+-> :func:`adjust_weights`.
 
 Shapes: mappings from site to value. The weights cover all N sites known to the server and lie on the simplex;
 :func:`weights_of_round` extracts those of a round. The result does not depend on the order of the sites.
@@ -33,26 +30,6 @@ from fdg_plugins.core.weighting import check_weights
 EQUAL_GAPS = 2.0**-23
 
 
-def loss_gap(global_loss: float, local_loss: float) -> float:
-    """Return ``global_loss - local_loss``, on the same data of one site; positive if the global model is worse.
-
-    >>> loss_gap(0.75, 0.5)
-    0.25
-    """
-    return global_loss - local_loss
-
-
-def score_gap(global_score: float, local_score: float) -> float:
-    """Return ``local_score - global_score``, for a score of which higher is better, such as the accuracy.
-
-    It is positive if the global model is worse, as for losses.
-
-    >>> score_gap(0.5, 0.75)
-    0.25
-    """
-    return local_score - global_score
-
-
 def gap_variance(gaps: Iterable[float | None]) -> float | None:
     """Return the variance of the gaps that sites reported (Eq. 2's second term); None for fewer than two.
 
@@ -61,17 +38,6 @@ def gap_variance(gaps: Iterable[float | None]) -> float | None:
     """
     known = [gap for gap in gaps if gap is not None and math.isfinite(gap)]
     return statistics.pvariance(known) if len(known) > 1 else None
-
-
-def decayed_step(step_size: float, round_number: int, total_rounds: int) -> float:
-    """Return ``(1 - r/R) d``: the full step in round 0, zero in round R.
-
-    ``step_size``: d >= 0, 0.05 in the paper and 0.2 in the authors' code; zero never changes the weights.
-
-    >>> decayed_step(0.05, round_number=20, total_rounds=40)
-    0.025
-    """
-    return (1 - round_number / total_rounds) * step_size
 
 
 def adjust_weights(

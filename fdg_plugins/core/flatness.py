@@ -15,11 +15,9 @@ Functions, with p the predictions of the model that is trained and p(s delta) th
 Shapes: features ``[B, D]``; predictions and logits ``[B, Y]``; a weight ``[O, I]``; delta of its shape, each row of
 unit length, or ``[min(O, I)]``.
 
-Degenerate cases: ``s1 = 0`` gives p(0) up to rounding, exactly for "weight". A gradient of zero gives p(0) too. A
-weight that is not finite gives NaN.
+Degenerate cases: ``s1 = 0`` gives p(0) up to rounding, exactly for "weight". A gradient of zero gives p(0) too.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -68,7 +66,7 @@ class Perturbed:
         weights = {name: parameters[name] for name in (f"{layer}.weight".lstrip(".") for layer in layers)}
         factors: dict[str, _Factors] = {}
         if kind == "singular":
-            factors = {name: _decomposed(one) for name, one in weights.items()}
+            factors = {name: _Factors(*torch.linalg.svd(one, full_matrices=False)) for name, one in weights.items()}
         return cls(classifier, parameters, weights, factors)
 
     def logits(self, features: torch.Tensor, deltas: Deltas, size: float) -> torch.Tensor:
@@ -92,18 +90,6 @@ class Perturbed:
             return self.weights[name] + size * delta
         left, values, right = self.factors[name]
         return left * (values + size * delta).relu() @ right
-
-
-def _decomposed(weight: torch.Tensor) -> _Factors:
-    """Return the decomposition of a weight ``[O, I]``, of NaN if it is not finite: a loss of NaN, and no error."""
-    try:
-        return _Factors(*torch.linalg.svd(weight, full_matrices=False))
-    except RuntimeError:  # of LAPACK or cuSOLVER
-        if bool(weight.isfinite().all()):
-            raise
-    rows, columns = weight.shape
-    shapes = ((rows, min(rows, columns)), (min(rows, columns),), (min(rows, columns), columns))
-    return _Factors(*(weight.new_full(shape, math.nan) for shape in shapes))
 
 
 def adversarial_predictions(

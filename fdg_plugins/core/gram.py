@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Gram matrix of the updates, by BLAS, at the cost of reading each update once.
+"""The Gram matrix of the updates, by BLAS, at the cost of reading each update once; and what a record measures by it.
 
 Parameters are cut into segments whose length depends only on the parameter's size and the number of updates. A segment
 is converted to float64 panel by panel; each panel is one matrix product, computed by a single thread. Threads work on
@@ -7,7 +7,7 @@ different segments, and the segments' Gram matrices are added in order. The resu
 number of threads. Updates that are stored in files are read a few panels at a time, bit-identically.
 
 Shapes: U updates of P values in all; panels ``[U, K]`` in float64 with K values of each update; the result
-``[U, U]``, float64.
+``[U, U]``, float64. Lengths are L2 norms over the trainable parameters.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -140,3 +140,64 @@ def _one_thread_each() -> Iterator[int]:
         yield threads
     finally:
         torch.set_num_threads(threads)
+
+
+def measure_step(
+    updates: Sequence[Update], step: Update, weights: torch.Tensor, scale: float, gram: torch.Tensor | None = None
+) -> dict[str, Any]:
+    """Return the lengths of the updates, of their mean and of the direction, and the cosines of the updates with both.
+
+    With them, the mean distance of two updates, :func:`divergence`.
+
+    Args:
+        updates: of the U sites, each ``[P]`` or a mapping by name.
+        step: the change of the model, which is ``scale`` times the direction.
+        weights: of the mean, ``[U]``.
+        scale: the server's learning rate, above zero.
+        gram: the Gram matrix of the updates ``[U, U]``, if known; otherwise it is computed together with the step's
+            row.
+    """
+    count = len(updates)
+    if gram is None:
+        extended = gram_matrix([*updates, step])
+        gram, products = extended[:count, :count], extended[count]
+    else:
+        products = inner_products(step, [*updates, step])
+    lengths = gram.diagonal().clamp_min(0).sqrt()
+    mean_norm = float((weights @ gram @ weights).clamp_min(0).sqrt())
+    step_norm = float(products[count].clamp_min(0).sqrt())
+    return {
+        "update_norms": lengths.tolist(),
+        "gradient_divergence": divergence(gram),
+        "mean_norm": mean_norm,
+        "direction_norm": step_norm / scale,
+        "cosines_with_mean": cosines(gram @ weights, lengths, mean_norm),
+        "cosines_with_direction": cosines(products[:count], lengths, step_norm),
+    }
+
+
+def divergence(gram: torch.Tensor) -> float:
+    """Return the mean of ``|g_u - g_v|`` over all pairs of U updates, from their Gram matrix ``[U, U]``; 0 for one.
+
+    With updates as gradients, it is how far the gradients of the sites' risks diverge, which FedOMG's bound of the risk
+    on another domain contains.
+
+    >>> divergence(torch.tensor([[9.0, 0.0], [0.0, 16.0]]))
+    5.0
+    """
+    squares = gram.diagonal()
+    distances = (squares[:, None] + squares[None, :] - 2 * gram).clamp_min(0).sqrt()
+    pairs = len(gram) * (len(gram) - 1)
+    return float(distances.triu(1).sum()) * 2 / pairs if pairs else 0.0
+
+
+def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> list[float]:
+    """Return ``products [U]`` divided by ``lengths [U]`` and by ``length``, in [-1, 1]; zero where a length is zero.
+
+    >>> cosines(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 0.0]), 2.0)
+    [0.5, 0.0]
+    """
+    scale = lengths * length
+    return (
+        torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
+    )

@@ -62,29 +62,14 @@ def match_groups(
         damping: delta, relative to the squared mean length of the sites' updates, as in the matching of sites.
         idle_below: group means shorter than this times the longest are not matched.
     """
-    grouped = group_gram(gram, means)
+    upper = (means @ gram.to(torch.float64) @ means.T).triu()
+    grouped = upper + upper.triu(1).T  # A G A', exactly symmetric
     moving = moving_sites(grouped, idle_below)
     ours, theirs = (float(one.diagonal().clamp_min(0).sqrt().mean()) for one in (grouped, gram))
     scaled = damping * (theirs / ours) ** 2 if ours > 0 else damping
-    found = match(grouped, group_weights(reference, means), kappa, scaled, moving)
+    group_weights = (means > 0).double() @ reference.to(torch.float64)  # P [K]
+    found = match(grouped, group_weights, kappa, scaled, moving)
     return Matching(found.weights @ means, found.objective, found.gap), moving
-
-
-def group_gram(gram: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    """Return the Gram matrix of the group means, ``A G A'``, float64 ``[K, K]``, exactly symmetric."""
-    product = means @ gram.to(torch.float64) @ means.T
-    upper = product.triu()
-    return upper + upper.triu(1).T
-
-
-def group_weights(reference: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    """Return ``P [K]``, the sum of the reference weights p ``[U]`` of each group's sites.
-
-    >>> means = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
-    >>> group_weights(torch.tensor([0.5, 0.25, 0.25]), means).tolist()
-    [0.75, 0.25]
-    """
-    return (means > 0).double() @ reference.to(torch.float64)
 
 
 def relative_loss(value: float, optimum: float) -> float:

@@ -73,7 +73,6 @@ def head_mixtures(means: torch.Tensor, uncertainties: torch.Tensor) -> torch.Ten
 
 
 def _mixture(site: int, h: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return the weights ``[U]`` for one site."""
     own = np.zeros(len(h))
     own[site] = 1.0
     differences = h[site] - h

@@ -57,18 +57,12 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
     device = first.device if isinstance(first, torch.Tensor) else None
     total = torch.empty(first.shape.numel(), dtype=first.dtype, device=device)
     for part in _chunks(len(total)):
-        total[part] = _combined(coefficients, flat, part, device)
+        accumulated = torch.zeros(part.stop - part.start, dtype=torch.float64, device=device)
+        widened = torch.empty_like(accumulated)
+        for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
+            accumulated.add_(widened.copy_(part_of(values, part)), alpha=coefficient)
+        total[part] = accumulated
     return total.view(first.shape)
-
-
-def _combined(
-    coefficients: torch.Tensor, flat: Sequence[Values], part: slice, device: torch.device | None
-) -> torch.Tensor:
-    accumulated = torch.zeros(part.stop - part.start, dtype=torch.float64, device=device)
-    widened = torch.empty_like(accumulated)
-    for coefficient, values in zip(coefficients.tolist(), flat, strict=True):
-        accumulated.add_(widened.copy_(part_of(values, part)), alpha=coefficient)
-    return accumulated
 
 
 def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, list[Values]]]:
@@ -131,7 +125,6 @@ def squared_norm(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def _total(sums: torch.Tensor) -> torch.Tensor:
-    """Return the sum of ``sums`` ``[P]``, a scalar."""
     while len(sums) > 1:
         sums = _sums_of_blocks(sums)
     return sums[0]

@@ -16,7 +16,7 @@ Everything but the final combination depends on the updates only through their G
 certificate comes from the dual: for every ``y`` of length at most one, ``min_i (G p + c A' y)_i <= min F`` with
 ``G = A' A`` and ``c = kappa |g_FL|``, so any such ``y`` bounds the distance of a given ``gamma`` from the optimum.
 :mod:`fdg_plugins.core.active_set` finds the optimum from linear systems in G. Where its certificate is not good enough
-(updates that nearly cancel in Gamma* g), the interior-point solver of :mod:`fdg_plugins.core.cone_program` is used.
+(updates that nearly cancel in Gamma* g), an interior-point solver is used -> :class:`ConeProgram`.
 
 Damping. The authors' code adds a constant under each root. With s the mean length of the updates and a damping delta,
 ``sqrt(w' G w + delta s**2)`` takes the place of ``|w g|`` for w = p and w = gamma, in Eq. 15 and 16. On the simplex,
@@ -35,23 +35,29 @@ nearly equal updates are legal. Permuting the sites permutes gamma and leaves d 
 ``s > 0`` scales d by s.
 """
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from fdg_plugins.core.active_set import Minimum, minimise
-from fdg_plugins.core.cone_program import ConeProgram
 from fdg_plugins.core.gram import gram_matrix
-from fdg_plugins.core.linear import Update, combine
+from fdg_plugins.core.linear import combine
 from fdg_plugins.core.weighting import check_weights
+
+if TYPE_CHECKING:
+    import cvxpy as cp
 
 # If |Gamma* g|, relative to the longest update, is below this, it is rounding error of the float64 Gram matrix, and
 # Gamma* g counts as zero.
 ZERO_LENGTH = 1e-7
 ACCEPTED_GAP = 1e-8  # the largest gap at which the active set's solution is accepted
 RELEASED_DAMPING = 1e-4  # of the authors' code
+ZERO_WEIGHT = 1e-9
+SOLVER_TOLERANCES = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -65,17 +71,6 @@ class Matching:
     weights: torch.Tensor
     objective: float
     gap: float
-
-
-def invariant_weights(
-    gram: torch.Tensor | np.ndarray, reference: torch.Tensor | Sequence[float], kappa: float
-) -> torch.Tensor:
-    """Return the gamma ``[U]`` (float64, on the simplex) that minimises Eq. 15; :func:`match` adds a certificate.
-
-    >>> invariant_weights(torch.tensor([[1.0, 0.0], [0.0, 4.0]]), [0.5, 0.5], kappa=0.5).tolist()
-    [1.0, 0.0]
-    """
-    return match(gram, reference, kappa).weights
 
 
 def match(
@@ -161,25 +156,10 @@ def invariant_coefficients(
     return torch.from_numpy(coefficients / (1 + kappa**2) if rescale else coefficients.copy())
 
 
-def cancels(gram: torch.Tensor | np.ndarray, weights: torch.Tensor | Sequence[float]) -> bool:
-    """Return whether the updates with ``weights [U]`` add up to zero, but for the rounding of ``gram [U, U]``.
-
-    >>> opposite = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
-    >>> cancels(opposite, [0.5, 0.5]), cancels(opposite, [0.75, 0.25])
-    (True, False)
-    """
-    matrix = _symmetric(gram)
-    length = _length(matrix, check_weights(weights, len(matrix)).numpy())
-    return bool(length <= ZERO_LENGTH * np.sqrt(matrix.diagonal().max()))
-
-
 def invariant_direction(
-    updates: torch.Tensor | Sequence[Update],
-    reference: torch.Tensor | Sequence[float],
-    kappa: float,
-    rescale: bool = False,
-) -> torch.Tensor | dict[str, torch.Tensor]:
-    """Return ``d`` of Eq. 16 from U updates: ``[P]`` for tensors, a mapping by name for mappings; same dtype.
+    updates: torch.Tensor, reference: torch.Tensor | Sequence[float], kappa: float, rescale: bool = False
+) -> torch.Tensor:
+    """Return ``d [P]`` of Eq. 16 from updates ``[U, P]``, in their dtype.
 
     ``reference``: p ``[U]`` on the simplex. ``kappa = 0`` gives ``g_FL`` (FedAvg); one site or equal updates give
     ``(1 + kappa) g``.
@@ -188,11 +168,8 @@ def invariant_direction(
     [1.5, 0.0]
     """
     gram = gram_matrix(updates)
-    coefficients = invariant_coefficients(gram, reference, kappa, invariant_weights(gram, reference, kappa), rescale)
-    mappings = [update for update in updates if isinstance(update, Mapping)]
-    if mappings:
-        return {name: combine(coefficients, [update[name] for update in mappings]) for name in mappings[0]}
-    return combine(coefficients, [torch.as_tensor(update) for update in updates])
+    gamma = match(gram, reference, kappa).weights
+    return combine(invariant_coefficients(gram, reference, kappa, gamma, rescale), list(updates))
 
 
 def _minimum(matrix: np.ndarray, linear: np.ndarray, kappa: float) -> Minimum:
@@ -243,3 +220,79 @@ def _length(matrix: np.ndarray, weights: np.ndarray) -> float:
 
 def _objective(matrix: np.ndarray, rooted: np.ndarray, p: np.ndarray, kappa: float, gamma: np.ndarray) -> float:
     return float(gamma @ matrix @ p) + kappa * _length(rooted, p) * _length(rooted, gamma)
+
+
+class ConeProgram:
+    """Eq. 15 as a second-order cone program, in units of ``|g_FL|`` and the longest update.
+
+    Args:
+        matrix: G, ``[U, U]``.
+        linear: b, ``[U]``.
+        kappa: radius, at least zero, in ``F(gamma) = b' gamma + kappa |A gamma|``.
+    """
+
+    def __init__(self, matrix: np.ndarray, linear: np.ndarray, kappa: float) -> None:
+        eigenvalues, vectors = np.linalg.eigh(matrix)
+        # Not by Cholesky: equal updates make G singular, and rounding can make it slightly indefinite. Eigenvalues of
+        # the size of rounding are dropped, because the solver fails on a cone with many such rows.
+        kept = eigenvalues > len(matrix) * np.finfo(float).eps * eigenvalues.max()
+        self.factor = np.sqrt(eigenvalues[kept])[:, None] * vectors.T[kept]
+        self.linear = linear
+        self.kappa = kappa
+
+    def value(self, gamma: np.ndarray) -> float:
+        """Return F at ``gamma [U]``."""
+        return float(self.linear @ gamma + self.kappa * np.linalg.norm(self.factor @ gamma))
+
+    def solve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return gamma ``[U]`` on the simplex and the cone's dual vector ``[K]``; ``ArithmeticError`` if it fails."""
+        import cvxpy as cp  # the import takes a second or more, and most servers never need this solver
+
+        gamma, length = cp.Variable(len(self.linear)), cp.Variable()
+        cone = cp.SOC(length, self.factor @ gamma)
+        objective = cp.Minimize(self.linear @ gamma + self.kappa * length)
+        problem = cp.Problem(objective, [gamma >= 0, cp.sum(gamma) == 1, cone])
+        for tolerance in SOLVER_TOLERANCES:
+            if _solved(problem, tolerance):
+                return self._on_simplex(np.asarray(gamma.value)), np.asarray(
+                    cone.dual_value[1], dtype=np.float64
+                ).reshape(-1)
+        raise ArithmeticError(f"The matching problem of {len(self.linear)} sites ended as {problem.status!r}.")
+
+    def _on_simplex(self, solution: np.ndarray) -> np.ndarray:
+        clipped = np.clip(solution, 0.0, None)
+        swept = np.where(clipped > ZERO_WEIGHT * clipped.max(), clipped, 0.0)
+        return min((swept / swept.sum(), clipped / clipped.sum()), key=self.value)
+
+    def bound(self, gamma: np.ndarray, dual: np.ndarray) -> float:
+        """Return the best lower bound of min F among several candidates for the dual point ``y``."""
+        candidates = [np.zeros_like(dual), _unit(self.factor @ gamma)]
+        for sign in (1.0, -1.0):  # solvers disagree on the sign of a cone's dual variable
+            candidates += [sign * _unit(dual), sign * _within_ball(dual / max(self.kappa, np.finfo(float).tiny))]
+        return max(float((self.linear + self.kappa * (self.factor.T @ y)).min()) for y in candidates)
+
+
+def _solved(problem: "cp.Problem", tolerance: float) -> bool:
+    """Run Clarabel and return whether it ended with a solution.
+
+    If the tolerance is out of reach, Clarabel stops early, warns or fails; the duality gap then tells how good the
+    solution is.
+    """
+    import cvxpy as cp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.solve(solver=cp.CLARABEL, tol_gap_abs=tolerance, tol_gap_rel=tolerance, tol_feas=tolerance)
+        except cp.SolverError:
+            return False
+    return problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    length = np.linalg.norm(vector)
+    return vector / length if length > 0 else vector
+
+
+def _within_ball(vector: np.ndarray) -> np.ndarray:
+    return vector / max(1.0, float(np.linalg.norm(vector)))

@@ -2,7 +2,7 @@
 r"""The Gaussian mechanism on a whole update; its privacy cost is computed in :mod:`fdg_plugins.core.accounting`.
 
 Equation: the release is ``x min(1, C / |x|) + N(0, (sigma C)^2 I)``, the update clipped as one vector plus noise
--> :func:`clip_factor`, :func:`privatize`. If a site's data may be replaced *as a whole*, its privacy loss is that of a
+-> :func:`privatize`. If a site's data may be replaced *as a whole*, its privacy loss is that of a
 Gaussian mechanism with sensitivity 2C.
 
 Shapes: an update maps names to tensors of any shape, P values in all; its release has the same shapes. Everything is
@@ -44,15 +44,6 @@ def secure_normal(count: int) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count])
 
 
-def clip_factor(norm: float, clip_norm: float) -> float:
-    """Return ``min(1, C / |x|)``, which scales a vector of length ``norm`` into the ball of radius C = ``clip_norm``.
-
-    >>> clip_factor(4.0, clip_norm=1.0)
-    0.25
-    """
-    return 1.0 if norm <= clip_norm else clip_norm / norm
-
-
 def privatize(
     update: Mapping[str, torch.Tensor], clip_norm: float, noise_multiplier: float, noise: Noise = secure_normal
 ) -> dict[str, torch.Tensor]:
@@ -67,7 +58,8 @@ def privatize(
     The result has the update's dtypes. The noise is added in float64 and the sum is then rounded; values that do not
     fit into the narrower type are clamped to its range.
     """
-    factor = clip_factor(math.sqrt(inner_product(update, update)), clip_norm)
+    norm = math.sqrt(inner_product(update, update))
+    factor = 1.0 if norm <= clip_norm else clip_norm / norm
     release = {}
     for name in sorted(update):
         value = update[name]

@@ -3,9 +3,18 @@
 
 :func:`fisher_weights` are FedAS's (Yang, Huang, Ye, CVPR 2024): ``T_u / sum_v T_v``, with ``T = sum_b |grad_w L_b|^2``
 over batches b of a site's training images, L_b the mean negative log-likelihood and w the site's trained model.
+
+:func:`risk_weights` are ARFL's (Li, Ngai, Ye, Voigt, "Auto-weighted Robust Federated Learning with Corrupted Data
+Sources", ACM Transactions on Intelligent Systems and Technology, 2022). With ``L_u`` the mean loss of one model on the
+``n_u`` samples of site u, ``alpha_u = n_u max(eta - L_u, 0) / lambda`` minimises ``sum_u alpha_u L_u + lambda/2 sum_u
+alpha_u^2 / n_u`` over the simplex. With the losses in ascending order, ``eta`` is the last of
+``eta_p = (sum_{i<=p} n_i L_i + lambda) / sum_{i<=p} n_i`` before the first one that is below ``L_p``. Equal losses, or
+a lambda far above all of them, give ``n_u / sum_v n_v`` to the bit; as lambda goes to zero, all weight goes to the
+sites with the smallest loss.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 
 import torch
 
@@ -71,16 +80,6 @@ def check_weights(weights: torch.Tensor | Sequence[float], count: int) -> torch.
     return values
 
 
-def squared_length(gradients: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return the sum of squares over all gradients, a float64 scalar on their device.
-
-    >>> squared_length([torch.tensor([3.0]), torch.tensor([[4.0]])]).item()
-    25.0
-    """
-    squares = [gradient.detach().double().square().sum() for gradient in gradients]
-    return torch.stack(squares).sum()
-
-
 def fisher_weights(traces: Sequence[float], samples: Sequence[int]) -> torch.Tensor:
     """Return ``T_u / sum_v T_v``, float64 ``[U]``, from traces of at least 0; weights by samples if all are zero.
 
@@ -92,3 +91,41 @@ def fisher_weights(traces: Sequence[float], samples: Sequence[int]) -> torch.Ten
         return sample_weights(samples)
     scores = values / values.max()  # whose sum is finite, and not a denormal number, at any scale
     return scores / scores.sum()
+
+
+def risk_weights(losses: Sequence[float], samples: Sequence[int], regularisation: float) -> torch.Tensor:
+    """Return alpha, float64 ``[N]`` on the simplex, in the order of the sites given.
+
+    ``losses``: finite; alpha depends on their scale. ``samples``: above zero. ``regularisation``: lambda > 0, in units
+    of a loss times a number of samples. Sites with equal losses have the same weight per sample.
+
+    >>> risk_weights([0.25, 0.75], [100, 100], regularisation=100.0).tolist()
+    [0.75, 0.25]
+    """
+    lowest, total = min(losses), math.fsum(samples)
+    excess = [loss - lowest for loss in losses]
+    shares = [count / total for count in samples]  # used instead of counts, to avoid products of large numbers
+    threshold = _threshold(excess, shares, regularisation / total)
+    # (eta - L) / (eta - min L): one at the smallest loss, even if lambda underflows.
+    activity = [1 - above / threshold if above < threshold else float(above == 0) for above in excess]
+    scores = [count * active for count, active in zip(samples, activity, strict=True)]
+    return torch.tensor(scores, dtype=torch.float64) / math.fsum(scores)
+
+
+def _threshold(excess: Sequence[float], shares: Sequence[float], regularisation: float) -> float:
+    """Return ``eta - min L``.
+
+    ``excess``: losses minus the smallest loss. ``shares`` and ``regularisation``: samples and lambda, each divided by
+    the total number of samples.
+    """
+    products: list[float] = []
+    masses: list[float] = []
+    threshold = math.inf
+    for above, share in sorted(zip(excess, shares, strict=True)):
+        products.append(share * above)
+        masses.append(share)
+        candidate = (math.fsum(products) + regularisation) / math.fsum(masses)
+        if candidate < above:
+            break
+        threshold = candidate
+    return threshold

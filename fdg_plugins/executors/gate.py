@@ -62,7 +62,6 @@ def demanded_limits(fl_ctx: FLContext) -> Limits | None:
 
 
 def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
-    """Return the limits of those of ``filters`` that demand privacy."""
     return [one.limits() for one in filters if isinstance(one, DifferentialPrivacyFilter)]
 
 

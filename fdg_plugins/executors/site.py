@@ -111,7 +111,6 @@ class SiteExecutor(Executor):
         return note_returned(task_name, answer, fl_ctx)
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
-        """Return the work's answer to a task, or an error reply."""
         site = str(fl_ctx.get_identity_name())
         config = site_config_of(site, fl_ctx)
         order = read_order(task_name, site, str(fl_ctx.get_job_id()), shareable)
@@ -124,7 +123,6 @@ class SiteExecutor(Executor):
         return answer
 
     def _released(self, task_name: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
-        """Return the release of an answer, or an error reply that says why there is none."""
         try:
             return release(task_name, answer, fl_ctx, limits)
         except FDGError as error:
@@ -133,7 +131,6 @@ class SiteExecutor(Executor):
             return mark(refusal(error, reason.told), limits)
 
     def _do(self, order: SiteTask, config: SiteConfig, fl_ctx: FLContext, abort_signal: Signal) -> TaskResult:
-        """Return the result of a task, done in this process or in a separate one."""
         folder = state_folder(fl_ctx.get_engine().get_workspace(), order.request.run)
         mark_in_use(folder)
         simulated = in_simulator(fl_ctx)
@@ -164,7 +161,6 @@ class SiteExecutor(Executor):
         return self._process
 
     def _error_reply(self, task_name: str, result: TaskResult, fl_ctx: FLContext) -> Shareable:
-        """Log why a task has no answer and return the error reply."""
         if result.kind == "aborted":
             self.log_info(fl_ctx, f"site {fl_ctx.get_identity_name()} | task {shorten(task_name)} was aborted.")
             return make_reply(ReturnCode.TASK_ABORTED)
@@ -220,21 +216,15 @@ def make_answer(order: SiteTask, result: TaskResult) -> Shareable:
         return DXO(DataKind.METRICS, data=value).to_shareable()
     if order.task == TASK_STATISTICS:
         return DXO(DataKind.METRICS, data=tensors["statistics"]).to_shareable()
+    meta: dict[str, Any] = {META_SITE_REPORT: tensors["report"]} if tensors["report"] else {}
     if order.task == TASK_PROBE:
-        answer = DXO(DataKind.METRICS, data=value, meta={META_SITE_REPORT: tensors["report"]}).to_shareable()
+        answer = DXO(DataKind.METRICS, data=value, meta=meta).to_shareable()
     else:
-        answer = DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=_training_meta(result)).to_shareable()
+        report: TrainReport = value["report"]
+        meta |= {META_SAMPLES: value["samples"], META_REPORT: report.model_dump()}
+        if report.received is not None:
+            meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": score for name, score in report.received.values().items()}
+        answer = DXO(DataKind.WEIGHT_DIFF, data=tensors["update"], meta=meta).to_shareable()
     answer.set_header(HEADER_RUN, order.request.run)
     answer.set_header(AppConstants.CURRENT_ROUND, order.round_number)
     return answer
-
-
-def _training_meta(result: TaskResult) -> dict[str, Any]:
-    """Return the meta of an update: its number of samples, the training report, and a method's tensors if any."""
-    report: TrainReport = result.value["report"]
-    meta = {META_SAMPLES: result.value["samples"], META_REPORT: report.model_dump()}
-    if report.received is not None:
-        meta[MetaKey.INITIAL_METRICS] = {f"val_{name}": value for name, value in report.received.values().items()}
-    if result.tensors["report"]:
-        meta[META_SITE_REPORT] = result.tensors["report"]
-    return meta

@@ -117,7 +117,6 @@ class TrainingProcess:
             return None
 
     def _end(self) -> int | None:
-        """Kill the child if it still runs, close its pipe and return its exit code."""
         child, self._child = self._child, None
         if child is None:
             return None
@@ -162,7 +161,6 @@ def _end_with_parent() -> None:
 
 
 def _relay(printed: Connection, log: Say) -> None:
-    """Log what the process prints, line by line, until every holder of its output has closed it."""
     with os.fdopen(os.dup(printed.fileno()), errors="replace") as lines:
         printed.close()
         for line in lines:

@@ -255,7 +255,7 @@ class _Work(NamedTuple):
 
     def score(self) -> tuple[Any, dict[str, Tensors]]:
         from fdg_plugins.tasks.counts import pack
-        from fdg_plugins.training.scoring import paired_counts, without_few
+        from fdg_plugins.training.results import paired_counts, without_few
 
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
@@ -282,7 +282,6 @@ _WORK = {
 
 
 def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
-    """Raise ``DataError`` or ``SettingsError`` if the data, or how the site computes, are not as they were counted."""
     if counted["split_hash"] != session.data.digest:
         raise DataError(
             f"split {session.data.name} has the hash {session.data.digest}, "

@@ -18,7 +18,6 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fdg_plugins.core.adjustment import loss_gap, score_gap
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, check_choice, is_number
 from fdg_plugins.filters.wire import read_update, with_main, with_meta
 from fdg_plugins.flare.peers import authenticated_site
@@ -102,8 +101,8 @@ class GapReportFilter(Filter):
         write_round(folder, OWN_MODEL, number, kept)
         meta: dict[str, Any] = {META_REPORT: {**update.meta[META_REPORT], "keeps_state": True}}
         if self.metric in before:
-            gap_between = loss_gap if self.metric == LOSS else score_gap
-            gap = gap_between(now[self.metric], float(before[self.metric]))
+            of_global, of_local = now[self.metric], float(before[self.metric])
+            gap = of_global - of_local if self.metric == LOSS else of_local - of_global
             meta |= {META_GAP: gap} if math.isfinite(gap) else {}
         return meta
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A participant's ``class_allow_list``: the entries that this package's jobs need, and what all others permit.
+"""What a participant permits: its ``class_allow_list``, with what this package's jobs need, and its rights for roles.
 
 FLARE reads the list from ``local/resources.json``, or from ``local/resources.json.default`` if the former does not
 exist. The former hides the latter completely. A list in the file replaces FLARE's built-in list, which applies if the
@@ -12,8 +12,9 @@ from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.flare.components import SITE, class_paths, components
+from fdg_plugins.flare.internals import fetch
 from fdg_plugins.storage import read_json
 
 CLASS_ALLOW_LIST = "class_allow_list"
@@ -23,6 +24,11 @@ SIDE_DOORS = "nvflare.app_common.ccwf."
 STREAMING = "allow_log_streaming"
 LOG_STREAMER = "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"
 _ADDS_STREAMER = "nvflare.app_common.logging.site_log_streamer.SiteLogStreamer"
+SHELL = "shell_commands"
+OPERATE = "operate"  # shut down, restart, remove and disable sites, configure logs, report the environment
+EVERY = "*"  # takes precedence over all rights that are named
+_NEVER = {"none", "no"}
+_ALWAYS = {"any", "all"}
 
 
 def declared_components(resources: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -100,3 +106,32 @@ def count_other_components(workspace: Path, end: str) -> int | None:
         return len(other_entries(entries_in_force(resources, local), end, resources))
     except (FDGError, AttributeError):
         return None
+
+
+def roles_with(policy: Mapping[str, Any], right: str) -> list[str]:
+    """Return the roles to whom ``policy`` may give ``right``, or any command of the category of that name.
+
+    A right that holds under a condition counts. Raises ``SettingsError`` if FLARE cannot read the policy.
+    """
+    categories = fetch("COMMAND_CATEGORIES")
+    try:
+        read, problem = fetch("parse_policy_config")(policy, categories)
+    except (TypeError, AttributeError) as error:
+        read, problem = None, str(error)
+    if read is None:
+        raise SettingsError(f"FLARE cannot read the policy: {shorten(problem)}.")
+    commands = [command for command, category in categories.items() if category == right] or [right]
+    return sorted(
+        role
+        for role, given in read.role_rights.items()
+        if any(_can_hold(given[one]) for one in ([EVERY] if EVERY in given else commands) if one in given)
+    )
+
+
+def _can_hold(expression: str | list[str]) -> bool:
+    """Return whether a condition, or one of several, is ever met; those with "not" block whatever the others allow."""
+    conditions = [expression] if isinstance(expression, str) else expression
+    words = [" ".join(condition.lower().split()) for condition in conditions]
+    allowing = [word for word in words if not word.startswith("not ")]
+    blocked = any(word.removeprefix("not ") in _ALWAYS for word in words if word not in allowing)
+    return not blocked and (not allowing or any(word not in _NEVER for word in allowing))

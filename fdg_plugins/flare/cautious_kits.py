@@ -18,10 +18,9 @@ from typing import Any
 
 from nvflare.lighter.spec import Builder
 
-from fdg_plugins.flare.allow_list import STREAMING
+from fdg_plugins.flare.allow_list import OPERATE, SHELL, STREAMING
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.kits import merge_allow_list, read_kit
-from fdg_plugins.flare.rights import OPERATE, SHELL
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"

@@ -124,6 +124,5 @@ def fetch(name: str) -> Any:
 
 
 def _sets_on_itself(cls: type[Any], attribute: str) -> bool:
-    """Return whether the constructor of ``cls`` or of one of its bases mentions the attribute."""
     constructors = (base.__dict__.get("__init__") for base in cls.__mro__)
     return any(attribute in code.co_names for one in constructors if (code := getattr(one, "__code__", None)))

@@ -42,7 +42,6 @@ class FetchedTasks:
 
 
 def _is_current(executor: Executor, task_name: str, shareable: Shareable, fl_ctx: FLContext) -> bool:
-    """Return whether the runner holds this task under the context's task id, and gives it to ``executor``."""
     runner = fl_ctx.get_prop(FLContextKey.RUNNER)
     assignment: Any = getattr(runner, "running_tasks", {}).get(fl_ctx.get_prop(FLContextKey.TASK_ID))
     return (

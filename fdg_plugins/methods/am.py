@@ -36,7 +36,6 @@ class AMObjective(Objective):
     probability: Share = 0.5
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if self.probability == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, "amplitude mix")

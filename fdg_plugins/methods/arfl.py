@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARFL: weights that turn away from sites on whose training images the global model has a high loss.
 
-Equations: :func:`~fdg_plugins.core.robust_weighting.risk_weights`, with ``lambda = strength * sum_u n_u``.
+Equations: :func:`~fdg_plugins.core.weighting.risk_weights`, with ``lambda = strength * sum_u n_u``.
 
 Shapes: losses L, samples n and weights alpha ``[N]`` of the N sites seen so far; of a round, weights ``[U]``.
 
@@ -20,7 +20,7 @@ import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.robust_weighting import risk_weights
+from fdg_plugins.core.weighting import risk_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins import method

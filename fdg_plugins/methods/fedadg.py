@@ -6,7 +6,7 @@ discriminator, z = F(x), g = G(u, y) and u uniform on [0, 1), drawn once per bat
 
 - (a) D: ``mean (1 - D(g, y))^2 + D(z, y)^2`` -> :meth:`LocalAdversarial.discriminator_loss`
 - (b) F and C: ``w CE(C(z), y) + (1 - w) mean (1 - D(z, y))^2``, with smoothed labels, and
-  (c) G: ``mean (D(g, y) - t)^2``, in one backward pass, since the three do not meet -> :meth:`LocalAdversarial.loss`
+  (c) G: ``mean D(g, y)^2``, in one backward pass, since the three do not meet -> :meth:`LocalAdversarial.loss`
 
 Shapes: features and noise ``[B, D]``, labels ``[B]``, codes of labels ``[B, Y]``.
 
@@ -18,7 +18,7 @@ Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNor
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
@@ -111,7 +111,6 @@ class FedADGObjective(Objective):
     smoothing: Share = 0.01
     warmup: Share = 0.3
     adversary_rate: Positive = 0.7
-    generator_target: Literal[0, 1] = 0
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         if self.classification_weight == 1:
@@ -121,7 +120,6 @@ class FedADGObjective(Objective):
         return GeneratingClassifier(model, generator)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if self.classification_weight == 1:
             return LocalSmoothed(self.smoothing, task=site.task) if self.smoothing else LocalRisk(task=site.task)
         network = cast("GeneratingClassifier", model)
@@ -219,7 +217,7 @@ class LocalAdversarial(LocalSmoothed):
             judged = self.discriminator(features.float(), code)
             noise = self._draw(network, code) if noise is None else noise
             generated = self.discriminator(network.generator(noise, code), code)
-            generator_loss = (generated - self.settings.generator_target).square().mean()
+            generator_loss = generated.square().mean()
             adversarial = (1 - judged).square().mean()
         self.turn.generator_loss = generator_loss.detach()
         weight = self.settings.classification_weight
@@ -289,7 +287,6 @@ METHOD = method.Method(
                 "smoothing": 0.01,
                 "warmup": 0.3,
                 "adversary_rate": 0.7,
-                "generator_target": 0,
             },
             source="FedADG's code for PACS",
         ),
@@ -297,8 +294,8 @@ METHOD = method.Method(
     ),
     letters=(
         "F extractor; C head; z = F(x) features [D]; y label; G generator, g = G(u, y), u uniform on [0, "
-        "1)^D, one draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; t "
-        "generator_target; CE cross entropy with smoothed labels: 1 − ε of the right class, ε/(Y − 1) of "
+        "1)^D, one draw per batch; D discriminator: 1 generated, 0 real; w classification_weight; "
+        "CE cross entropy with smoothed labels: 1 − ε of the right class, ε/(Y − 1) of "
         "each other one; ε smoothing"
     ),
     equations=(
@@ -306,41 +303,30 @@ METHOD = method.Method(
         method.Equation(
             "F, C: w CE(C(z), y) + (1 − w) mean (1 − D(z, y))²", "second step: features that D takes for generated ones"
         ),
-        method.Equation("G: mean (D(g, y) − t)²", "third step: generated features that D takes for real ones"),
+        method.Equation("G: mean D(g, y)²", "third step: generated features that D takes for real ones"),
     ),
     settings=(
         method.SettingSource(
             "classification_weight",
             symbol="w",
-            paper="not established",
             code="0.85",
             remark="1 has no adversary, and with smoothing 0 is FedAvg, bit for bit",
         ),
         method.SettingSource(
             "smoothing",
             symbol="ε",
-            paper="not established",
             code="0.01; 0.2 for VLCS",
             remark="share of a label that is spread over the other classes",
         ),
         method.SettingSource(
             "warmup",
-            paper="not established",
             code="3 of 10 epochs",
             remark="share of a round's epochs with cross entropy alone, rounded down",
         ),
         method.SettingSource(
             "adversary_rate",
-            paper="not established",
             code="0.007 beside 0.01; 0.0007 beside 0.001 for VLCS",
             remark="learning rate of G and D, relative to the site's",
-        ),
-        method.SettingSource(
-            "generator_target",
-            symbol="t",
-            paper="not established",
-            code="0",
-            remark="what the generator wants D to say: 0 or 1",
         ),
     ),
     differences=method.Differences(

@@ -27,7 +27,7 @@ from pydantic import Field
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.insight import ClassSums, feature_penalty
-from fdg_plugins.core.weighting import fisher_weights, squared_length
+from fdg_plugins.core.weighting import fisher_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
@@ -79,7 +79,6 @@ class FedASObjective(Objective):
         return int(self.align_epochs)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if not site.memory:
             return LocalAlignment(self, {}, _Notes(), task=site.task)
         kept, device = _kept_model(site), device_of(model)
@@ -88,7 +87,6 @@ class FedASObjective(Objective):
         return LocalAlignment(self, head, _Notes(means=means), task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        self.refuse_payload(received)
         model.load_state_dict({**model.state_dict(), **_kept_model(site)})
         return PersonalModel(model)
 
@@ -234,7 +232,8 @@ def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Tas
         with evaluating(model), torch.enable_grad():
             loss = task.loss(model(images).float(), targets)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        total = total + squared_length(gradient for gradient in gradients if gradient is not None)
+        squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
+        total = total + torch.stack(squares).sum()
     return total
 
 
@@ -266,8 +265,6 @@ class FisherWeighting(Weighting):
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Return the weights of the round's sites, float64 ``[U]``."""
-        for contribution in contributions:
-            self.check(contribution)
         samples = [contribution.num_samples or 0 for contribution in contributions]
         return fisher_weights([trace_of(contribution) for contribution in contributions], samples)
 
@@ -315,14 +312,12 @@ METHOD = method.Method(
     settings=(
         method.SettingSource(
             "align_epochs",
-            paper="not established",
             code="1",
             remark="epochs of the alignment, before local_epochs; 0: none, which is FedAvg's training",
         ),
-        method.SettingSource("align_lr", symbol="η", paper="not established", code="0.01", remark="of plain SGD"),
+        method.SettingSource("align_lr", symbol="η", code="0.01", remark="of plain SGD"),
         method.SettingSource(
             "fisher_batch",
-            paper="not established",
             code="the training batch, 16",
             remark=(
                 "images whose mean gradient is squared, 1 to 64; 1 is the empirical Fisher information, at a "

@@ -21,12 +21,7 @@ from fdg_plugins.plugins import method
 
 
 class FedAvgAggregator(UpdateAggregator):
-    """The weighted mean of the sites' updates.
-
-    Args:
-        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the mean update; one is FedAvg.
-    """
+    """The weighted mean of the sites' updates."""
 
     reads_parts: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {}

@@ -37,7 +37,6 @@ class FedBABUObjective(Objective):
     fine_tune: Part = "all"
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         return LocalRisk(task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
@@ -81,7 +80,6 @@ METHOD = method.Method(
         method.SettingSource(
             "fine_tune_epochs",
             symbol="E",
-            paper="not established",
             code="5; PFLlib, FedOMG 10",
             remark="passes over a site's training split; 0: the received model itself",
         ),

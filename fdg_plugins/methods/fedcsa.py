@@ -29,12 +29,7 @@ from fdg_plugins.plugins import method
 
 
 class FedCSAAggregator(FedAvgAggregator):
-    """The weighted mean of the updates, with separate weights for each class's row of the last layer.
-
-    Args:
-        weighting: reference weights a: ``"samples"``, ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the step; one in the paper.
-    """
+    """The weighted mean of the updates, with separate weights for each class's row of the last layer."""
 
     needs_head = True
     whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
@@ -44,19 +39,11 @@ class FedCSAAggregator(FedAvgAggregator):
         return "the sites' class counts"
 
     def check(self, contribution: Contribution) -> None:
-        """Raise ``SettingsError`` unless the workflow provided the last layer's names and the site's class counts.
-
-        The contribution is not at fault: without these facts, no contribution of the run could be used.
-        """
+        """Raise ``SettingsError`` unless the workflow has named the last layer; the contribution is not at fault."""
         if not self.facts.last_layer:
             raise SettingsError(
                 "the names of the last layer's parameters are not known, whose rows FedCSA averages by classes: "
                 "it needs the workflow FederationController."
-            )
-        if not sum(self.facts.class_counts.get(contribution.site, ())):
-            raise SettingsError(
-                f"site {contribution.site}: its number of images of each class is not known, from which FedCSA's "
-                "weights follow."
             )
 
     def step_of(
@@ -65,11 +52,8 @@ class FedCSAAggregator(FedAvgAggregator):
         tensors = [contribution.update[name] for contribution in contributions]
         if name not in self.facts.last_layer:
             return combine(coefficients, tensors)
-        return combine_rows(self._class_weights(weights, contributions) * self.server_lr, tensors)
-
-    def _class_weights(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor:
         counts = [self.facts.class_counts[contribution.site] for contribution in contributions]
-        return class_weights(weights, class_shares(counts))
+        return combine_rows(class_weights(weights, class_shares(counts)) * self.server_lr, tensors)
 
 
 def class_shares(counts: Sequence[Sequence[int]]) -> torch.Tensor:

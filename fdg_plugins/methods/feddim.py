@@ -199,10 +199,7 @@ class InsightExchange(Exchange):
         self._weight = torch.zeros(num_classes, feature_size)
 
     def read_model(self, state: Tensors) -> None:
-        weight, expected = state.get(self.weight_name), (self.num_classes, self.feature_size)
-        if weight is None or tuple(weight.shape) != expected:
-            raise SettingsError(f"the model has no parameter {self.weight_name!r} of shape {list(expected)}.")
-        self._weight = weight.detach().cpu().float()
+        self._weight = state[self.weight_name].detach().cpu().float()
 
     def read_report(self, validator: PayloadValidator, report: SiteReport) -> SiteMeans:
         sent = validator.fields(report.content, (CLASS_MEANS, CLASS_COUNTS))

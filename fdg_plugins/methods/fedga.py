@@ -18,7 +18,7 @@ import torch
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
-from fdg_plugins.core.adjustment import adjust_weights, decayed_step, gap_variance, weights_of_round, with_new_sites
+from fdg_plugins.core.adjustment import adjust_weights, gap_variance, weights_of_round, with_new_sites
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins import method
@@ -26,14 +26,7 @@ from fdg_plugins.plugins.fields import NotNegative, Positive, check_parameters
 
 
 class FedGAAggregator(FedAvgAggregator):
-    """FedAvg with generalization adjustment as its weighting.
-
-    Args:
-        step_size: d >= 0; 0.05 in the paper, 0.2 in its code; zero is FedAvg with uniform weights.
-        normalizer: ``"max"`` (paper) or ``"max_abs"`` (released code).
-        server_lr: eta_g > 0, the factor of the mean update; one in the paper.
-        decay: ``"linear"``, to nothing after the last round, or ``"none"`` (Table 3).
-    """
+    """FedAvg with generalization adjustment as its weighting."""
 
     neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
 
@@ -72,8 +65,8 @@ class FedDGGAWeighting(Weighting):
         sites = [contribution.site for contribution in contributions]
         known = with_new_sites(self._weights, [*round_of.sites, *sites])
         gaps = {contribution.site: contribution.reports.get(REPORT_GAP) for contribution in contributions}
-        number = 0 if self.decay == "none" else round_of.number
-        step = decayed_step(self.step_size, number, round_of.total)
+        left = 1.0 if self.decay == "none" else 1 - round_of.number / round_of.total
+        step = left * self.step_size  # d_r
         self._weights = adjust_weights(known, gaps, step, self.normalizer)
         of_round = weights_of_round(self._weights, sites)
         return torch.tensor([of_round[site] for site in sites], dtype=torch.float64)

@@ -49,7 +49,6 @@ from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 
 GRADIENT = "gradient/"
-FACTORS = {"paper": 0.5, "released": 1.0}
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,6 @@ class FedIIRObjective(Objective):
     ema: Share = 0.95
     frozen_batchnorm: bool = False
     probe: Literal["extra_task", "previous_round"] = "extra_task"
-    variant: Literal["paper", "released"] = "paper"
 
     @property
     def probes(self) -> bool:
@@ -80,7 +78,7 @@ class FedIIRObjective(Objective):
         objective: LocalObjective = LocalRisk(task=site.task)
         if gradient and self.strength > 0:
             mean = {name: gradient[GRADIENT + name].to(parameter.device) for name, parameter in parameters.items()}
-            objective = LocalAlignment(FACTORS[self.variant] * self.strength, mean, task=site.task)
+            objective = LocalAlignment(self.strength / 2, mean, task=site.task)
         if self.frozen_batchnorm:
             model.hold(batch_norm_buffers(model))
         return objective
@@ -165,6 +163,7 @@ class GradientExchange(Exchange):
         From three sites on, none is longer than ``MOST_TIMES`` times the round's median. No report is refused for its
         length: the gradient of a site that fits its images vanishes.
         """
+        self.disagrees = disagreement(reports)
         if len(reports) >= MAJORITY:
             lengths = [
                 math.hypot(*(float(value.double().norm()) for value in one.values())) for one in reports.values()
@@ -172,9 +171,6 @@ class GradientExchange(Exchange):
             factors = dict(zip(reports, clip_factors(lengths, MOST_TIMES), strict=True))
             reports = {site: {name: g * factors[site] for name, g in one.items()} for site, one in reports.items()}
         return update_mean_gradient(self.learned or None, reports, self.ema)
-
-    def disagreement(self, reports: Mapping[str, Tensors]) -> float | None:
-        return disagreement(reports)
 
 
 def classifier_parameters(model: ExtractorClassifier) -> dict[str, torch.nn.Parameter]:
@@ -264,12 +260,6 @@ METHOD = method.Method(
             paper="extra_task: before each round's training (Algorithm 1)",
             code="extra_task",
             remark="previous_round sends gradients with the updates: saves the trip, one round late",
-        ),
-        method.SettingSource(
-            "variant",
-            paper="paper: factor γ/2",
-            code="released: factor γ",
-            remark="Table 3's strengths are those of the code, which applies them with the factor γ",
         ),
     ),
     differences=method.Differences(

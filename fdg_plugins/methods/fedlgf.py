@@ -44,7 +44,6 @@ class FedLGFObjective(Objective):
     noise: Noise = "normal"
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if self.local_strength == 0 and self.global_strength == 0:
             return LocalRisk(task=site.task)
         received_model = GlobalModel.of(model, self.perturbation) if self.global_strength else None
@@ -149,14 +148,12 @@ METHOD = method.Method(
         method.SettingSource(
             "local_strength",
             symbol="λ_l",
-            paper="not established",
             code="0.1",
             remark="factor of the divergence from the current head's predictions",
         ),
         method.SettingSource(
             "global_strength",
             symbol="λ_g",
-            paper="not established",
             code="0.1",
             remark="the same of the received head's; both strengths 0 are FedAvg, bit for bit",
         ),
@@ -169,20 +166,17 @@ METHOD = method.Method(
         method.SettingSource(
             "probing",
             symbol="s₀",
-            paper="not established",
             code="10; weight: 0.1",
             remark="length of the random perturbation at which the gradient is taken",
         ),
         method.SettingSource(
             "size",
             symbol="s₁",
-            paper="not established",
             code="0.1; weight: 0.01",
             remark="length of the perturbation of the targets; 0: they are p_h",
         ),
         method.SettingSource(
             "noise",
-            paper="not established",
             code="normal; weight: uniform on [-0.5, 0.5)",
             remark="the random perturbation before it is scaled",
         ),

@@ -26,12 +26,7 @@ from fdg_plugins.plugins import method
 
 
 class FedNovaAggregator(UpdateAggregator):
-    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps.
-
-    Args:
-        weighting: reference weights p: ``"samples"`` (the paper), ``"uniform"``, or ``{"name": ..., settings}``.
-        server_lr: eta_g > 0, the factor of the step; one in the paper.
-    """
+    """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps."""
 
     reads_parts: ClassVar[bool] = True
     neutral: ClassVar[Mapping[str, Any] | None] = {}
@@ -57,7 +52,8 @@ class FedNovaAggregator(UpdateAggregator):
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return ``tau_eff p_u / |a_u|`` ``[U]``; report ``|a_u|`` ``[U]``."""
-        steps = effective_steps_of(contributions)
+        told = [contribution.training.effective_steps for contribution in contributions if contribution.training]
+        steps = torch.tensor(told, dtype=torch.float64)
         return Direction(normalized_coefficients(weights, steps), {"effective_steps": steps.tolist()})
 
 
@@ -73,12 +69,6 @@ def normalized_coefficients(weights: torch.Tensor, steps: torch.Tensor) -> torch
     if bool((steps == steps[0]).all()):
         return weights
     return weights * (math.fsum((weights * steps).tolist()) / steps)
-
-
-def effective_steps_of(contributions: Sequence[Contribution]) -> torch.Tensor:
-    """Return ``|a_u|`` as reported by the sites, float64 ``[U]``."""
-    reported = [contribution.training.effective_steps for contribution in contributions if contribution.training]
-    return torch.tensor(reported, dtype=torch.float64)
 
 
 METHOD = method.Method(

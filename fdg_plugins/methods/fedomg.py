@@ -23,7 +23,6 @@ from fdg_plugins.core.grouping import group_means, match_groups, relative_loss
 from fdg_plugins.core.matching import (
     RELEASED_DAMPING,
     Matching,
-    cancels,
     invariant_coefficients,
     match,
     matching_objective,
@@ -40,22 +39,7 @@ IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to 
 
 
 class FedOMGAggregator(UpdateAggregator):
-    """On-server matching of the updates.
-
-    Args:
-        kappa: radius of the search around the mean update, relative to its length; at least zero, which is FedAvg.
-        server_lr: eta_g > 0, the factor of the step. With one, the step is as long as FedAvg's, plus kappa.
-        rescale: whether to divide the direction by ``1 + kappa**2``, as the authors' code does.
-        weighting: reference weights p: ``"uniform"`` (Algorithm 1), ``"samples"`` (section 4.2), or
-            ``{"name": ..., settings}``.
-        damping: delta >= 0 under the roots of Eq. 15 and 16, relative to the squared mean length of the updates; 0 as
-            printed, ``"released"`` for the 1e-4 of the authors' code. Above zero, the direction changes continuously
-            with the updates, except where one becomes idle.
-        grouping: what is matched: ``"none"``, the sites' updates, as printed, or ``"domain"``, the mean update of each
-            domain, for federations with many sites per domain. The report then says what that loses.
-        over: the rule whose mean update is g_FL (section 4.2), by its method's key: ``"fedavg"``, or another whose step
-            is one combination of whole updates, such as ``"fednova"``. Part of the method's name: ``fedomg+nova``.
-    """
+    """On-server matching of the updates."""
 
     takes_rule: ClassVar[bool] = True
     reads_parts: ClassVar[bool] = True
@@ -95,10 +79,8 @@ class FedOMGAggregator(UpdateAggregator):
         if self._below is not None:
             self._below.check(contribution)
         if self.grouping == BY_DOMAIN and contribution.site not in self.facts.domains:
-            raise SettingsError(
-                f"site {contribution.site}: its domain is not known, by which grouping {BY_DOMAIN!r} groups: it needs "
-                "the workflow FederationController."
-            )
+            known = "'none' under a workflow that knows no domains"
+            raise SettingsError(field="grouping", value=BY_DOMAIN, expected=known, site=contribution.site)
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return the coefficients ``[U]`` of d (Eq. 16); report gamma ``[U]``, F(gamma) and the duality gap.
@@ -110,7 +92,9 @@ class FedOMGAggregator(UpdateAggregator):
         # Computed once all updates are there: a row per arrival would read every earlier update again.
         gram = self.gram(contributions)
         weights, scale = self._reference(weights, contributions)
-        means = self._means(weights, contributions)
+        means = None  # or the matrix [K, U] that takes the means of the groups
+        if self.grouping == BY_DOMAIN:
+            means = group_means([self.facts.domains[each.site] for each in contributions], weights)
         matching, moving = self._match(gram, weights, means)
         idle = tuple(each.site for each, moves in zip(contributions, moving.tolist(), strict=True) if not moves)
         if idle:
@@ -121,10 +105,10 @@ class FedOMGAggregator(UpdateAggregator):
             "duality_gap": matching.gap,
             "objective": scale * matching.objective,
             "idle": idle,
-            "cancelled": cancels(gram, matching.weights),
         }
         if means is not None:
-            report["grouping_loss"] = self._grouping_loss(gram, weights, matching)
+            value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
+            report["grouping_loss"] = relative_loss(value, self._match(gram, weights, None)[0].objective)
         coefficients = invariant_coefficients(gram, weights, self.kappa, matching.weights, self.rescale, self._damping)
         return Direction(scale * coefficients, report)
 
@@ -139,12 +123,6 @@ class FedOMGAggregator(UpdateAggregator):
         scale = float(coefficients.sum())
         return coefficients / scale, scale
 
-    def _means(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> torch.Tensor | None:
-        """Return the matrix ``[K, U]`` that takes the means of the groups; None if every site is matched by itself."""
-        if self.grouping != BY_DOMAIN:
-            return None
-        return group_means([self.facts.domains[each.site] for each in contributions], weights)
-
     def _match(
         self, gram: torch.Tensor, weights: torch.Tensor, means: torch.Tensor | None
     ) -> tuple[Matching, torch.Tensor]:
@@ -154,10 +132,6 @@ class FedOMGAggregator(UpdateAggregator):
             return match(gram, weights, self.kappa, self._damping, moving), moving
         matching, groups = match_groups(gram, weights, self.kappa, means, self._damping, IDLE_BELOW)
         return matching, ~(means[~groups] > 0).any(dim=0)
-
-    def _grouping_loss(self, gram: torch.Tensor, weights: torch.Tensor, matching: Matching) -> float:
-        value = matching_objective(gram, weights, self.kappa, matching.weights, self._damping)
-        return relative_loss(value, self._match(gram, weights, None)[0].objective)
 
 
 def _rule_below(key: str) -> UpdateAggregator | None:

@@ -92,8 +92,6 @@ class FedPACObjective(Objective):
         return LocalAlignment(self, head, received_head, prototypes, present, task=site.task)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
-        if received:
-            read_payload(self.payload_validator(), received, model)
         model.load_state_dict({**model.state_dict(), **site.memory})
         return PersonalModel(model)
 

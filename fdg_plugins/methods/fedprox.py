@@ -38,11 +38,6 @@ class FedProxObjective(Objective):
     strength: NotNegative = 0.01
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        """Return the loss with a penalty on the distance from the parameters of ``model`` at this moment.
-
-        With mu = 0 it is the plain loss. Raises ``SettingsError`` if anything was received.
-        """
-        self.refuse_payload(received)
         if self.strength == 0:
             return LocalRisk(task=site.task)
         received_parameters = tuple(parameter.detach().clone() for parameter in model.parameters())

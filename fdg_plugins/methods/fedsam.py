@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedSAM: each local step follows the gradient at the nearby point where the loss is about largest.
 
-Equations: ``fdg_plugins.core.sharpness`` -> :meth:`LocalSharpnessAware.step`.
+Equations: ``fdg_plugins.core.moved_gradients`` -> :meth:`LocalSharpnessAware.step`.
 
 Shapes: the ascent and all gradients have each parameter's own shape.
 
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
@@ -35,7 +35,6 @@ class FedSAMObjective(Objective):
     radius: NotNegative = 0.05
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         return LocalSharpnessAware(self.radius, task=site.task)
 
 

@@ -4,7 +4,7 @@
 Terms of the authors' code -> here; (m, s) are mean and scale of an image's features:
 
 - ``z = m + s eps``, from which the head computes the logits -> :class:`GaussianLayer`
-- L2R -> :func:`mean_length`; CMI -> :class:`ClassReferences`; ``CE + a_L2 L2R + a_CMI CMI``
+- CMI -> :class:`ClassReferences`; ``CE + a_L2 L2R + a_CMI CMI``, with L2R the mean length of z
   -> :meth:`LocalSimpleRepresentation.loss`
 
 Shapes: features ``[B, D]``; m, s, z ``[B, D']``, here with D' = D, so that the classifier does not change; r_mu and
@@ -20,13 +20,12 @@ it positive, but its slope ``a_CMI D' / C`` would cause huge steps near zero.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, cast
 
 import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
@@ -45,8 +44,6 @@ from fdg_plugins.randomness import on_device, seeded, torch_generator
 
 SMALLEST_SCALE = 1e-6  # small, but its logarithm and its inverse square are moderate numbers in float32
 SMALLEST_FACTOR = 1 / 128
-
-Norm = Literal["norm", "squared"]
 
 
 class GaussianLayer(nn.Module):
@@ -92,7 +89,6 @@ class FedSRObjective(Objective):
 
     l2_strength: NotNegative = 0.01
     cmi_strength: NotNegative = 0.001
-    norm: Norm = "norm"
 
     def adapt(self, model: ExtractorClassifier, image_shape: tuple[int, ...], seed: int) -> ExtractorClassifier:
         with seeded(seed, self.name, "gaussian layer"):
@@ -102,7 +98,6 @@ class FedSRObjective(Objective):
         return model
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         gaussian, _ = parts(model)
         references = ClassReferences(model.last_layer.out_features, gaussian.out_features)
         if site.memory:
@@ -152,7 +147,7 @@ class LocalSimpleRepresentation(LocalRisk):
         loss = self.task.loss(head(z).float(), targets)
         # A term with strength zero is not computed, because zero times infinity is not zero.
         if self.settings.l2_strength:
-            loss = loss + self.settings.l2_strength * mean_length(z, self.settings.norm)
+            loss = loss + self.settings.l2_strength * z.norm(dim=1).mean()
         if self.settings.cmi_strength:
             loss = loss + self.settings.cmi_strength * self.references.divergence(mean, scale, targets)
         return loss
@@ -171,18 +166,8 @@ class LocalSimpleRepresentation(LocalRisk):
 
 def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:
     """Return the Gaussian layer that :meth:`FedSRObjective.adapt` inserted, and the head that follows it."""
-    classifier = model.classifier
-    if isinstance(classifier, nn.Sequential) and isinstance(classifier[0], GaussianLayer):
-        return classifier[0], classifier[1:]
-    raise SettingsError(
-        f"the classifier of the model is a {type(classifier).__name__} without a Gaussian layer, "
-        "expected the network as objective 'sr' adapts it."
-    )
-
-
-def mean_length(samples: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Return the mean over the batch of the Euclidean norm of ``samples [B, D']``, or of its square."""
-    return samples.norm(dim=1).mean() if norm == "norm" else samples.square().sum(dim=1).mean()
+    classifier = cast("nn.Sequential", model.classifier)
+    return cast("GaussianLayer", classifier[0]), classifier[1:]
 
 
 METHOD = method.Method(
@@ -225,12 +210,6 @@ METHOD = method.Method(
             paper="FedOMG's Table 4: 0.001",
             code="0.001 (README); 5e-4 (command line)",
             remark="factor of the divergence",
-        ),
-        method.SettingSource(
-            "norm",
-            paper="not established; the abstract says L2-norm regularizer",
-            code="norm: not squared",
-            remark="squared, as in the FDG benchmark's code",
         ),
     ),
     differences=method.Differences(

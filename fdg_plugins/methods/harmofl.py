@@ -3,7 +3,7 @@
 
 Equations: the running amplitude Abar, which replaces an image's own in a band -> :class:`AmplitudeNormalization`; its
 mean over sites is the server's average of float buffers, of which Abar is one; steps -> :class:`LocalHarmonized`, with
-``fdg_plugins.core.sharpness``.
+``fdg_plugins.core.moved_gradients``.
 
 Shapes: images ``[B, C, H, W]`` of one size; Abar float32 ``[C, H, W // 2 + 1]``.
 
@@ -16,15 +16,14 @@ Buffers: averaged with the weights p, Abar among them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from pydantic import Field
 from torch import nn
 
-from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_amplitude
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
@@ -49,7 +48,6 @@ class AmplitudeNormalization(nn.Module):
     def __init__(self, image_shape: tuple[int, ...], band: float, momentum: float) -> None:
         super().__init__()
         channels, height, width = image_shape
-        self.image_shape = (channels, height, width)
         self.momentum = momentum
         self.collects = False
         self.register_buffer("amplitude", torch.zeros(channels, height, width // 2 + 1))
@@ -65,9 +63,6 @@ class AmplitudeNormalization(nn.Module):
         self.frozen.copy_(self.known)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if images.shape[1:] != self.image_shape:
-            came = list(images.shape[1:])
-            raise SettingsError(field="the shape of images", value=came, expected=f"{self.image_shape}", public=True)
         if self.collects and self.training:
             self._collect(images)
         return torch.where(self.known, replace_amplitude(images, self.amplitude, self.band), images)
@@ -115,13 +110,11 @@ class HarmoFLObjective(Objective):
         return AmplitudeNormalizedClassifier(model, normalization)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if not self.normalize:
             return LocalHarmonized(self.radius, task=site.task) if self.radius > 0 else LocalRisk(task=site.task)
-        if not isinstance(model, AmplitudeNormalizedClassifier):
-            raise SettingsError("objective 'harmo' got a network that does not normalise, expected its own.")
-        model.normalization.freeze_if_known()
-        return LocalHarmonized(self.radius, model.normalization, task=site.task)
+        normalization = cast("AmplitudeNormalizedClassifier", model).normalization
+        normalization.freeze_if_known()
+        return LocalHarmonized(self.radius, normalization, task=site.task)
 
 
 @dataclass(frozen=True)
@@ -188,21 +181,18 @@ METHOD = method.Method(
         method.SettingSource(
             "radius",
             symbol="α",
-            paper="not established",
             code="0.05",
             remark="distance of the perturbed weights; 0 takes plain steps",
         ),
         method.SettingSource(
             "amplitude_momentum",
             symbol="v",
-            paper="not established",
             code="0.1, cut to 0 by its type",
             remark="a batch's share; 0 keeps the first batch's mean",
         ),
         method.SettingSource(
             "band",
             symbol="L",
-            paper="not established",
             code="0",
             remark=(
                 "half-width as a fraction of the shorter side: 0 is the mean of each channel, 0.5 the whole "

@@ -2,7 +2,7 @@
 """MoFedSAM: each local step mixes the sharpness-aware gradient with the mean descent of the previous round.
 
 Equations: the step -> :class:`LocalMomentumSharpnessAware`, :func:`mix_gradients`; the mean descent
-``m = - mean_u Delta_u / (tau_u eta_u)``, zero in round 0 -> :class:`MomentumExchange`, :func:`mean_descent`.
+``m = - mean_u Delta_u / (tau_u eta_u)``, zero in round 0 -> :class:`MomentumExchange`.
 
 Shapes: m by the trainable parameters' names in the state dict, each of its parameter's shape, with the sign and the
 scale of a gradient; ``tau_u eta_u`` is ``[1]``, a length in parameters per unit gradient.
@@ -15,7 +15,7 @@ Buffers: averaged as under FedAvg; m does not include them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import nn
 
 from fdg_plugins.core.linear import combine
-from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedsam import LocalSharpnessAware
 from fdg_plugins.models import ExtractorClassifier
@@ -130,12 +130,6 @@ class SiteDescent(NamedTuple):
     step_length: float
 
 
-def mean_descent(sites: Sequence[SiteDescent]) -> dict[str, torch.Tensor]:
-    """Return ``m = - mean_u Delta_u / (tau_u eta_u)`` of one or more sites, by name; in float64, in the order given."""
-    coefficients = torch.tensor([-1 / (len(sites) * site.step_length) for site in sites], dtype=torch.float64)
-    return {name: combine(coefficients, [site.update[name] for site in sites]) for name in sites[0].update}
-
-
 class MomentumExchange(Exchange):
     """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m."""
 
@@ -166,7 +160,10 @@ class MomentumExchange(Exchange):
         return SiteDescent(moved, length)
 
     def learn(self, reports: Mapping[str, SiteDescent]) -> dict[str, torch.Tensor]:
-        return mean_descent(list(reports.values()))
+        """Return ``m = - mean_u Delta_u / (tau_u eta_u)``, by name, summed in float64."""
+        sites = list(reports.values())
+        coefficients = torch.tensor([-1 / (len(sites) * site.step_length) for site in sites], dtype=torch.float64)
+        return {name: combine(coefficients, [site.update[name] for site in sites]) for name in self.shapes}
 
 
 METHOD = method.Method(

@@ -2,7 +2,7 @@
 """Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
 
 - a local step along the gradient after adaptation, first order or with the Hessian's product
-  -> :mod:`fdg_plugins.core.meta_gradient`, :class:`LocalMetaLearning`, on parts of a batch -> :class:`BatchPart`
+  -> :mod:`fdg_plugins.core.moved_gradients`, :class:`LocalMetaLearning`, on parts of a batch -> :class:`BatchPart`
 - a site's own model: the received one after steps of adaptation -> :meth:`PerFedAvgObjective.personal`
 
 Shapes: a batch ``[B, ...]`` is cut into two parts of ``B / 2``, or three of ``B / 3`` for the form with the Hessian.
@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from pydantic import Field
 
-from fdg_plugins.core.meta_gradient import meta_gradients
+from fdg_plugins.core.moved_gradients import meta_gradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
@@ -56,7 +56,6 @@ class PerFedAvgObjective(Objective):
     adaptation_steps: Annotated[int, Field(ge=1, le=10000)] = 1
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         with_hessian = self.form == "hessian_product"
         return LocalMetaLearning(
             alpha=self.adaptation * site.learning_rate,
@@ -143,7 +142,6 @@ METHOD = method.Method(
         method.SettingSource(
             "adaptation",
             symbol="a",
-            paper="not established",
             code="PFLlib, FedOMG: 1, α is the learning rate",
             remark="α over the learning rate; 0 is FedAvg, bit for bit",
         ),

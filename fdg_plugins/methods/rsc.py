@@ -52,7 +52,6 @@ class RSCObjective(Objective):
             check_pooled(model, image_shape)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        self.refuse_payload(received)
         if self.feature_fraction == 0 or self.batch_fraction == 0:
             return LocalRisk(task=site.task)
         generator = torch_generator(site.seed, site.site, site.number, self.name)
@@ -84,7 +83,9 @@ class LocalSelfChallenge(LocalRisk):
         with evaluating(model), torch.no_grad():
             features = model.pool(maps)
             gradient = label_gradient(model.classifier, features, labels)
-            scores = spatial_scores(maps, gradient) if positions else gradient[:, :, None, None]
+            scores = gradient[:, :, None, None]
+            if positions:
+                scores = (maps * scores).sum(dim=1, keepdim=True)  # sum_c F_c g_c, [B, 1, H, W]
             muted = largest(scores.flatten(1), self.feature_fraction).view_as(scores)
             before = label_probability(model.classifier, features, labels)
             lost = before - label_probability(model.classifier, model.pool(maps * ~muted), labels)
@@ -108,11 +109,6 @@ def label_gradient(classifier: nn.Module, features: torch.Tensor, labels: torch.
 def label_probability(classifier: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the probability ``[B]`` that the classifier assigns to each sample's label."""
     return classifier(features).softmax(dim=1).gather(1, labels[:, None])[:, 0]
-
-
-def spatial_scores(maps: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Return ``sum_c F_c g_c`` at each position, ``[B, 1, H, W]``; ``maps [B, D, H, W]``, ``gradient [B, D]``."""
-    return (maps * gradient[:, :, None, None]).sum(dim=1, keepdim=True)
 
 
 def largest(scores: torch.Tensor, fraction: float) -> torch.Tensor:

@@ -23,7 +23,7 @@ Buffers: averaged as under FedAvg; BatchNorm sees the changed maps and the appen
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -38,7 +38,6 @@ from fdg_plugins.core.style import (
     spread_centres,
     styles_of,
 )
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, check_pooled
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
 from fdg_plugins.objectives.erm import LocalRisk
@@ -103,7 +102,7 @@ class StableFDGObjective(Objective):
         return StyledClassifier(model, stages, attention)
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
-        styled = styled_network(model)
+        styled = cast("StyledClassifier", model)
         validator = self.payload_validator()
         channels = styled.stages[0].channels
         others = read_styles(validator, received, channels).to(device_of(model)) if received else None
@@ -119,7 +118,7 @@ class StableFDGObjective(Objective):
 
         They are summed in float64 over the training split, in evaluation mode.
         """
-        styled = styled_network(model)
+        styled = cast("StyledClassifier", model)
         sums = torch.zeros(2, 2 * styled.stages[0].channels, dtype=torch.float64, device=device_of(model))
         count = 0
         for batch in seen:
@@ -132,14 +131,7 @@ class StableFDGObjective(Objective):
         return to_report({MEAN: mean.float(), DEVIATION: deviation.float()})
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
-        return StyleExchange(styled_network(model).stages[0].channels)
-
-
-def styled_network(model: ExtractorClassifier) -> StyledClassifier:
-    """Return ``model`` as :meth:`StableFDGObjective.adapt` returned it; raise ``SettingsError`` if it did not."""
-    if not isinstance(model, StyledClassifier):
-        raise SettingsError("objective 'stable' got a network whose stages are not known, expected its own.")
-    return model
+        return StyleExchange(cast("StyledClassifier", model).stages[0].channels)
 
 
 def read_styles(validator: PayloadValidator, tensors: Any, channels: int) -> torch.Tensor:
@@ -161,7 +153,7 @@ class LocalStyles(LocalRisk):
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross entropy of images ``[B, C, H, W]``, with changed styles, and of those appended."""
-        network = styled_network(model)
+        network = cast("StyledClassifier", model)
         changes = StyleChanges(self, network, targets)
         with network.changed(changes):
             maps = network.feature_map(images)
@@ -315,39 +307,31 @@ METHOD = method.Method(
         method.Equation("CE(head([mean x; Σ a x]), y)", "what a site minimises, over the extended batch"),
     ),
     settings=(
-        method.SettingSource(
-            "sharing_probability", paper="not established", code="0.5", remark="of each batch; 0 shares nothing"
-        ),
+        method.SettingSource("sharing_probability", code="0.5", remark="of each batch; 0 shares nothing"),
         method.SettingSource(
             "shared_fraction",
             symbol="f",
-            paper="not established",
             code="16 of 32",
             remark="share of the batch, rounded down",
         ),
         method.SettingSource(
             "exploration_probability",
-            paper="not established",
             code="0.5",
             remark="of each stage and batch; 0 explores nothing",
         ),
         method.SettingSource(
             "exploration_level",
             symbol="l",
-            paper="not established",
             code="3",
             remark="how far explored styles move from the mean, relative to their distance; 0 keeps them",
         ),
         method.SettingSource(
             "oversampling",
             symbol="o",
-            paper="not established",
             code="32 of 32",
             remark="share of the batch, rounded down; 0 appends nothing",
         ),
-        method.SettingSource(
-            "mixing", symbol="β", paper="not established", code="0.1", remark="of the Beta distribution of the mixture"
-        ),
+        method.SettingSource("mixing", symbol="β", code="0.1", remark="of the Beta distribution of the mixture"),
         method.SettingSource(
             "attention",
             paper="true",

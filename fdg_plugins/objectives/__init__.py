@@ -39,19 +39,7 @@ An objective can be combined with any weighting and any direction of ``fdg_plugi
 
 from fdg_plugins.objectives.erm import OBJECTIVES, ERMObjective, make_objective, objective_settings, read_settings
 from fdg_plugins.objectives.exchange import Exchange, SiteFacts, SiteReport
-from fdg_plugins.objectives.network import (
-    adapt_model,
-    build_network,
-    check_any_network,
-    check_brought_network,
-    check_network,
-    fixed_names,
-    image_shape,
-    kept_names,
-    plain_network,
-    reestimated_layers,
-    travel_rules,
-)
+from fdg_plugins.objectives.network import build_network, image_shape
 from fdg_plugins.objectives.objective import (
     FeatureBatch,
     FineTuning,
@@ -76,19 +64,10 @@ __all__ = [
     "SiteReport",
     "SiteRound",
     "Trained",
-    "adapt_model",
     "build_network",
-    "check_any_network",
-    "check_brought_network",
-    "check_network",
-    "fixed_names",
     "image_shape",
-    "kept_names",
     "make_objective",
     "objective_settings",
-    "plain_network",
     "read_settings",
-    "reestimated_layers",
     "see",
-    "travel_rules",
 ]

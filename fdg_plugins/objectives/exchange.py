@@ -20,7 +20,7 @@ from torch import nn
 
 from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.stored import dense_tensor
-from fdg_plugins.errors import ContributionError, FDGError, SettingsError, calling, shorten
+from fdg_plugins.errors import ContributionError, FDGError, calling, shorten
 from fdg_plugins.messages import MOST_SAMPLES
 
 Tensors = Mapping[str, torch.Tensor]
@@ -171,7 +171,7 @@ class Exchange(ABC):
         phase: the task whose answers carry the reports. ``"probe"`` precedes training and asks for nothing else; what
             is learned from it is broadcast with the training task of the same round. With ``"train"`` the reports come
             with the updates, and what is learned is broadcast in the next round.
-        identity: JSON values that a saved state must match to be restored.
+        identity: JSON values of the state.
     """
 
     name: ClassVar[str] = ""
@@ -183,7 +183,7 @@ class Exchange(ABC):
         self._identity = identity
         self._facts: Mapping[str, SiteFacts] = {}
         self._begun = False
-        self.disagrees: float | None = None  # in the round, for the record
+        self.disagrees: float | None = None  # of classifier gradients in the round, for the record
 
     # --- what a method defines ---
 
@@ -198,10 +198,6 @@ class Exchange(ABC):
         :meth:`read_report` returned in a contribution's ``reports``, under the name of the ``report``.
         """
         return {}
-
-    def disagreement(self, reports: Mapping[str, Any]) -> float | None:
-        """Return the mean squared distance of a site's classifier gradient from their mean; None without gradients."""
-        return None
 
     def sizes(self, report: Any) -> dict[str, float]:
         """Return the lengths by which :meth:`outliers` compares a checked report with the round's others, by quantity.
@@ -259,19 +255,12 @@ class Exchange(ABC):
         if reports:
             with calling("exchange", self):
                 self.learned = self.learn(dict(sorted(reports.items())))
-                self.disagrees = self.disagreement(reports)
         self._begun = False
 
     def state(self) -> dict[str, Any]:
-        """Return what must survive the round in addition to the ``learned`` tensors, as a JSON value."""
+        """Return what a saved state says beside the ``learned`` tensors, which survive the round, as a JSON value."""
         known = {"version": EXCHANGE_STATE, "exchange": self.name, **self._identity}
         return {**known, "tensors": sorted(self.learned)}
-
-    def restore(self, state: Mapping[str, Any], learned: Tensors) -> None:
-        """Restore :meth:`state` and the ``learned`` tensors; raise ``SettingsError`` for those of another exchange."""
-        self.learned = dict(learned)
-        if dict(state) != self.state():
-            raise SettingsError(f"state of the exchange is {dict(state)}, expected {self.state()}.")
 
 
 def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ import torch
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.network import evaluation_mode
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Tensors, readable
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.settings.protocol import Protocol
@@ -220,16 +221,12 @@ class Objective(ABC):
         """Return a reader of the server's payload, whose ``SettingsError`` says that it was sent for this method."""
         return PayloadValidator(f"sent for objective {self.name!r}", SettingsError)
 
-    def refuse_payload(self, received: Tensors) -> None:
-        """Raise ``SettingsError`` if the server sent anything: most methods have no payload."""
-        self.payload_validator().fields(received, ())
-
     @abstractmethod
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         """Return the loss and the step for one round, for ``model`` on the device on which it trains.
 
         Args:
-            received: the server's payload, empty if there is none yet.
+            received: the server's payload, empty if there is none yet; ignored by a method without an exchange.
             model: the network as received, adapted by :meth:`adapt`.
             site: the site, the round and the site's state.
 
@@ -331,14 +328,8 @@ def device_of(model: torch.nn.Module) -> torch.device:
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Put ``model`` into evaluation mode, without autocast; on exit, restore the mode of every module."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.autocast(device_of(model).type, enabled=False):
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluation_mode(model), torch.autocast(device_of(model).type, enabled=False):
+        yield
 
 
 def see(

@@ -4,15 +4,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fdg_plugins.aggregators import (
-    AGGREGATORS,
-    WEIGHTINGS,
-    UpdateAggregator,
-    flat_names,
-    make_aggregator,
-    read_weighting,
-    weighting_names,
-)
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators.weightings import read_weighting, weighting_names
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_settings_known
 from fdg_plugins.filters.gap import GapFilters, gap_filters

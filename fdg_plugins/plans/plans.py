@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from nvflare.apis.filter import Filter
 
-from fdg_plugins.aggregators import UpdateAggregator, check_fit
+from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators.compatibility import check_fit
 from fdg_plugins.data import DatasetSpec, dataset_spec
 from fdg_plugins.data.presets import check_preset
 from fdg_plugins.errors import SettingsError, shorten
-from fdg_plugins.filters import ExchangeCheckFilter, RoundedUpdateReceiveFilter
-from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
+from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpdateReceiveFilter
+from fdg_plugins.messages import REPORT_GAP, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import OBJECTIVES, make_objective, objective_settings, read_settings
 from fdg_plugins.settings.protocol import (
@@ -107,7 +108,9 @@ def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
         check_fit(plan.protocol, aggregator.configured(plan.aggregator))
 
 
-def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:
+def check_filters(
+    plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None], aggregator: UpdateAggregator
+) -> None:
     """Raise ``SettingsError`` if the job's configs have other filters at the server than a plan needs.
 
     ``filters_of``: the server's filters for the results of a task; None, because FLARE does not tell, passes.
@@ -118,8 +121,11 @@ def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | N
         of_updates, precision = filters_of(TASK_TRAIN), plan.protocol.update_precision
         checked = reporting is None or any(isinstance(one, ExchangeCheckFilter) for one in reporting)
         rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in of_updates or ())
+        by_gap = aggregator.configured(plan.aggregator).rule().shares == REPORT_GAP
+        gaps = of_updates is None or any(isinstance(one, GapCheckFilter) for one in of_updates)
         fits = {
             "objective": (objective.name, objective.report is None or checked),
+            "weighting": (REPORT_GAP, gaps or not by_gap),
             "update_precision": (precision, of_updates is None or rounded == (precision == "bfloat16")),
         }
         for name, (value, is_met) in fits.items():

@@ -30,7 +30,8 @@ from fdg_plugins.settings.defaults import method_defaults
 from fdg_plugins.settings.protocol import Protocol
 
 GAP_SPLIT = "gap_split"
-_RETIRED = {"cancelled": "mean", "idle_below": 0.001}.items()  # settings of 0.2.0, with the values that remain
+# Settings of 0.2.0, with the values that remain.
+_RETIRED = {"cancelled": "mean", "idle_below": 0.001, "variant": "paper", "norm": "norm", "generator_target": 0}.items()
 
 
 def federated_name(method: Method) -> str:
@@ -76,8 +77,8 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     ``objective <name>``. Defaults of aggregator, weighting and objective are included, so neither specifying them
     explicitly nor a record from before a setting was added makes a difference.
     """
-    known = (AGGREGATORS[key] for key in AGGREGATORS)
-    aggregator = next((each for each in known if each.__name__ == record.method.aggregator), None)
+    aggregators = (AGGREGATORS[key] for key in AGGREGATORS)
+    aggregator = next((each for each in aggregators if each.__name__ == record.method.aggregator), None)
     own = {name: value for name, value in record.method.settings.items() if (name, value) not in _RETIRED}
     settings = {**_defaults(aggregator), **own}
     if "weighting" in settings:
@@ -87,8 +88,9 @@ def method_settings(record: RunRecord) -> dict[str, Any]:
     objective, given = read_spec("objective", record.method.objective)
     taken = {*settings, *Protocol.model_fields}
     loaded = {name: OBJECTIVES[name] for name in OBJECTIVES}
-    of_objective = {**_defaults(loaded.get(objective)), **given}.items()
-    settings |= {f"objective {name}" if name in taken else name: value for name, value in of_objective}
+    known = _defaults(loaded.get(objective))
+    of_objective = known | {name: one for name, one in given.items() if name in known or (name, one) not in _RETIRED}
+    settings |= {f"objective {name}" if name in taken else name: value for name, value in of_objective.items()}
     settings |= {name: getattr(record.protocol, name) for name in method_fields(record)}
     return {name: _plain(value) for name, value in sorted(settings.items())}
 

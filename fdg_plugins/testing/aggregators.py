@@ -58,11 +58,10 @@ def weightings_of(class_: AggregatorClass) -> tuple[str, ...]:
     return ("samples", "uniform") if "weighting" in parameters_of(class_) else ("uniform",)
 
 
-def every_setting_has_a_default_and_a_line(class_: AggregatorClass) -> None:
-    """Settings are those of the constructor, suffice to rebuild the aggregator, and are documented."""
+def every_setting_has_a_default(class_: AggregatorClass) -> None:
+    """Settings are those of the constructor, and suffice to rebuild the aggregator."""
     for name, parameter in inspect.signature(class_).parameters.items():
         assert parameter.default is not inspect.Parameter.empty, name
-        assert f"{name}: " in (inspect.getdoc(class_) or ""), name
     settings = made(class_, server_lr=LR).settings()
     assert list(settings) == parameters_of(class_)
     assert class_(**settings).settings() == settings
@@ -253,7 +252,7 @@ def every_family_of_updates_gives_a_usable_step(class_: AggregatorClass) -> None
 
 AGGREGATOR_CONTRACT: tuple[Callable[[AggregatorClass], None], ...] = (
     settings_have_names_of_their_own,
-    every_setting_has_a_default_and_a_line,
+    every_setting_has_a_default,
     weights_lie_on_the_simplex,
     any_order_of_arrival_gives_the_same_bits,
     names_of_sites_make_no_difference,

@@ -16,13 +16,11 @@ from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
 from fdg_plugins.models import PretrainedRecord, load_pretrained, parameter_kinds
 from fdg_plugins.models.batch_norm import MEAN, VARIANCE, NormLayer, norm_layers
-from fdg_plugins.objectives import (
-    Exchange,
+from fdg_plugins.objectives import Exchange, image_shape, make_objective
+from fdg_plugins.objectives.network import (
     adapt_model,
     check_brought_network,
     check_network,
-    image_shape,
-    make_objective,
     plain_network,
     reestimated_layers,
     travel_rules,
@@ -53,7 +51,7 @@ class GlobalModel:
         self.reestimated = dict(reestimated or {})
         changing = {*self.layout, *(f"{layer}.{one}" for layer in self.reestimated for one in (MEAN, VARIANCE))}
         fixed = {name: value for name, value in self.state.items() if name not in changing}
-        self.fixed = tuple(fixed) if 2 * count_bytes(fixed) > self.num_bytes else ()
+        self.fixed = tuple(fixed) if 2 * count_bytes(fixed) > count_bytes(self.state) else ()
 
     def apply(self, step: Mapping[str, torch.Tensor | np.ndarray]) -> None:
         """Add ``step`` to the shared entries.
@@ -89,15 +87,6 @@ class GlobalModel:
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 raise FDGError(f"parameter {name!r} of the global model would not be finite after this step.")
         self.state = {**self.state, **given}
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the parameters and buffers, in bytes."""
-        return count_bytes(self.state)
-
-    def save(self, path: Path, description: Mapping[str, str], *, durable: bool = True) -> None:
-        """Write the state and ``description``, as metadata, to a safetensors file, atomically."""
-        save_tensors(path, self.state, description, durable=durable)
 
 
 def save_local_models(

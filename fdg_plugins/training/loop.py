@@ -45,7 +45,6 @@ class DevicePolicy:
         return images.to(self.device, non_blocking=True, memory_format=self._format(images.ndim))
 
     def _format(self, ndim: int) -> torch.memory_format:
-        """Return the memory format of tensors with ``ndim`` dimensions."""
         if not self.channels_last:
             return torch.contiguous_format
         return torch.channels_last_3d if ndim == 5 else torch.channels_last

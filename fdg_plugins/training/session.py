@@ -22,12 +22,10 @@ from fdg_plugins.objectives import (
     Trained,
     build_network,
     image_shape,
-    kept_names,
     make_objective,
-    reestimated_layers,
     see,
-    travel_rules,
 )
+from fdg_plugins.objectives.network import kept_names, reestimated_layers, travel_rules
 from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
@@ -38,8 +36,7 @@ from fdg_plugins.tasks import Score
 from fdg_plugins.tasks.classification import labels_of
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
-from fdg_plugins.training.optimizers import make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.personal import fine_tune
+from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
 from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
@@ -358,7 +355,6 @@ class SiteSession:
             )
 
     def _site_round(self, round_number: int, memory: Tensors) -> SiteRound:
-        """Return what an objective knows of the site and the round."""
         return SiteRound(
             self.site,
             round_number,

@@ -32,11 +32,6 @@ from fdg_plugins.training.loop import Batches, ShouldStop
 EVALUATION_BATCH = 64
 
 
-def _raise_if(should_stop: ShouldStop) -> None:
-    if should_stop():
-        raise Stopped
-
-
 class SiteImages:
     """A site's domain, and its batches on the site's device.
 
@@ -74,15 +69,18 @@ class SiteImages:
 
         Raises :class:`Stopped` within one image once ``should_stop()`` is true.
         """
-        poll = partial(_raise_if, should_stop)
+
+        def poll() -> None:
+            if should_stop():
+                raise Stopped
+
         if self.left_out:
             self.data, self.left_out = self._open(frozenset()), frozenset()
         if self.config.damaged_images == "stop" or self.protocol.partition == MIX:
             known = None if self._shared is None else self._shared.once(id(self.data.images), set[str])
             check_images(self.data, known, poll)
         elif self._part is None:
-            self.data, damaged = without_damaged(self.data, self._open, poll=poll)
-            self.left_out = damaged
+            self.data, self.left_out = without_damaged(self.data, self._open, poll=poll)
         else:
             # One image less divides the domain anew, so all its sites must leave out the same.
             whole = self._open(frozenset(), whole=True)

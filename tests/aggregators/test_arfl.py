@@ -10,8 +10,7 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator
-from fdg_plugins.core.robust_weighting import risk_weights
-from fdg_plugins.core.weighting import limited_weights
+from fdg_plugins.core.weighting import limited_weights, risk_weights
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from tests.aggregators.trained_sites import LAYOUT, SAMPLES, UPDATES, aggregate, contribution, report_of, weights_of

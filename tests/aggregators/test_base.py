@@ -20,7 +20,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
 from fdg_plugins.aggregators import AGGREGATORS, UpdateAggregator, make_aggregator, make_weighting
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedga import FedGAAggregator
@@ -56,19 +56,6 @@ def step_of(aggregator: UpdateAggregator, context: FLContext) -> Params:
     assert dxo.data_kind == DataKind.WEIGHT_DIFF
     data: Params = dxo.data
     return data
-
-
-def test_a_job_of_flares_own_whose_every_contribution_is_refused_fails() -> None:
-    aggregator = FedAvgAggregator()
-    for number in range(3):
-        context = server_context({})
-        context.set_prop(AppConstants.NUM_ROUNDS, 9, private=True, sticky=False)
-        aggregator.handle_event(AppEventType.ROUND_STARTED, context)
-        assert not aggregator.accept(Shareable(), context)
-        if number < 2:
-            assert aggregator.aggregate_model().params == {}
-    with pytest.raises(FDGError):
-        aggregator.aggregate_model()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 from fdg_plugins.aggregators import Contribution
 from fdg_plugins.aggregators import base as base_module
-from fdg_plugins.core import measures as measures_module
+from fdg_plugins.core import gram as gram_module
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
@@ -50,7 +50,7 @@ def test_the_gram_matrix_of_fedomg_is_used_again_and_computed_once(monkeypatch: 
 
         return call
 
-    for module in (base_module, measures_module):
+    for module in (base_module, gram_module):
         monkeypatch.setattr(module, "gram_matrix", counted(module.gram_matrix))
     run_round(FedOMGAggregator(), random_updates())
     assert calls == [3]

@@ -112,6 +112,7 @@ def test_settings_that_an_older_record_lacks_count_as_their_defaults() -> None:
     newer = {**older, "damping": 0.0, "idle_below": 1e-3, "cancelled": "mean"}
     assert settings(older) == settings(newer) == settings(older, insight_momentum=0.5)
     assert settings(older) not in (settings({**newer, "damping": 0.1}), settings(older, insight_momentum=0.9))
+    assert settings(older) == settings(older, variant="paper") != settings(older, variant="released")
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))

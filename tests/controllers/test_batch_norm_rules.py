@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +11,13 @@ from nvflare.apis.dxo import from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.statistics import SiteStatistics
+from fdg_plugins.controllers.reception import SiteStatistics
 from fdg_plugins.data import open_domain, reported_batches
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import build_model
 from fdg_plugins.models.batch_norm import NormLayer, batch_norm_layers
-from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.state.site_memory import read_kept
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.training.global_model import count_bytes
@@ -50,15 +50,6 @@ class RuleJob(Job):
         if answer is not None and self.forge is not None:
             self.forge(site, task, answer)
         return answer
-
-    def finished(self) -> Self:
-        self.run()
-        assert self.panics == []
-        return self
-
-    @property
-    def model(self) -> State:
-        return load_tensors(self.folder / LAST_FILE)
 
     @property
     def asked_for_statistics(self) -> int:

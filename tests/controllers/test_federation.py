@@ -5,9 +5,10 @@ import errno
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.event_type import EventType
@@ -18,11 +19,12 @@ from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
-from fdg_plugins.controllers import FederationController, RunRecord
+from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import PACS
 from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import Engine, Line, context_of
 from tests.flare_runner import SiteWorkspace, run_task, site_context
@@ -61,6 +63,15 @@ class Job:
         context.set_prop(FLContextKey.JOB_META, {"deploy_map": self.deploy_map}, private=True, sticky=True)
         self.controller.start_controller(context)
         self.controller.control_flow(self.signal, context)
+
+    def finished(self) -> Self:
+        self.run()
+        assert self.panics == []
+        return self
+
+    @property
+    def model(self) -> dict[str, torch.Tensor]:
+        return load_tensors(self.folder / LAST_FILE)
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         self.asked.append((task, site))

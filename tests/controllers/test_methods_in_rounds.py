@@ -4,11 +4,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from nvflare.apis.client import Client
 from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.filter import Filter
@@ -26,7 +25,7 @@ from fdg_plugins.filters import (
 )
 from fdg_plugins.flare.peers import ASKING_SITE_PROP
 from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE, TASK_TRAIN
-from fdg_plugins.record.run_files import LAST_FILE, STATE_FILE, TENSORS_FILE
+from fdg_plugins.record.run_files import STATE_FILE, TENSORS_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -69,7 +68,6 @@ class MethodJob(Job):
         objective: Any = "erm",
         *,
         forge: Callable[[str, str, Shareable], None] = lambda site, task, answer: None,
-        filters: dict[str, tuple[list[Filter], list[Filter]]] = FILTERS,
         settings: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> None:
@@ -77,14 +75,14 @@ class MethodJob(Job):
         model = network_for(objective if isinstance(objective, str) else objective["name"])
         protocol = {**DIGITS, "model": model, "objective": objective, **(settings or {})}
         super().__init__(folder, protocol=protocol, **{"aggregator": "fedavg", **arguments})
-        self.forge, self.filters, self.new_processes = forge, filters, False
+        self.forge, self.new_processes = forge, False
         self.sites = {angle: SiteExecutor() for angle in ANGLES}
         self.engine.sites = ANGLES
 
     def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
         if self.new_processes:
             self.sites[site] = SiteExecutor()
-        send, receive = self.filters["down"]
+        send, receive = FILTERS["down"]
         if task == TASK_TRAIN:
             request = self._filter(send, make_copy(request), site, task, at_server=True)
             request = self._filter(receive, request, site, task)
@@ -92,7 +90,7 @@ class MethodJob(Job):
         if answer is None or task not in (TASK_PROBE, TASK_TRAIN):
             return answer
         self.forge(site, task, answer)
-        report, check = self.filters["up"]
+        report, check = FILTERS["up"]
         answer = self._filter(report, answer, site, task)
         answer.set_header(ServerCommandKey.FL_CLIENT, Client(site, "token"))
         return self._filter(check, answer, site, task, at_server=True)
@@ -108,15 +106,6 @@ class MethodJob(Job):
         for filter_ in filters:
             shareable = filter_.process(shareable, context)
         return shareable
-
-    def finished(self) -> Self:
-        self.run()
-        assert self.panics == []
-        return self
-
-    @property
-    def model(self) -> dict[str, torch.Tensor]:
-        return load_tensors(self.folder / LAST_FILE)
 
 
 def same(one: MethodJob, other: MethodJob) -> bool:
@@ -163,12 +152,6 @@ def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggre
     job = MethodJob(tmp_path, objective, forge=spoil, aggregator=aggregator, settings={"rounds": 1}).finished()
     assert list(job.record.rounds[0].failures) == ["angle_30"]
     assert len(job.record.rounds[0].sites) == 4
-
-
-def test_weights_that_follow_from_gaps_need_the_filter_that_checks_them(tmp_path: Path) -> None:
-    job = MethodJob(tmp_path / "job", aggregator="fedga", filters={**FILTERS, "up": ([GapReportFilter()], [])})
-    job.run()
-    assert "the job's server config needs GapCheckFilter for the task 'train'." in job.panics[0]
 
 
 def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:

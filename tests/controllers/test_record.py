@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.controllers import SCHEMA_VERSION, RunRecord
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.record.checkpoint import (
@@ -22,6 +21,7 @@ from fdg_plugins.record.checkpoint import (
     read_checkpoint,
 )
 from fdg_plugins.record.round_record import AggregationRecord, InitialWeights
+from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import census_reply, evaluation, round_record, run_record, scores
 

@@ -13,6 +13,8 @@ from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
 
+FEDAVG = FedAvgAggregator()
+
 
 def plans(
     job: dict[str, Any] | None = None, stand_in: dict[str, Any] | None = None, environment: dict[str, str] | None = None
@@ -68,11 +70,11 @@ def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: st
     setting = "FDG_UPDATE_PRECISION" if layer == "environment" else "update_precision"
     rounded = plans(**{layer: {setting: "bfloat16"}})
     with pytest.raises(SettingsError) as caught:
-        check_filters(rounded, lambda asked: [GapCheckFilter()])
+        check_filters(rounded, lambda asked: [GapCheckFilter()], FEDAVG)
     assert caught.value.field == "update_precision (FDG_UPDATE_PRECISION)"
-    check_filters(rounded, lambda asked: None)
+    check_filters(rounded, lambda asked: None, FEDAVG)
     if layer != "stand_in":
-        check_filters(rounded, lambda asked: [GapCheckFilter(), RoundedUpdateReceiveFilter()])
+        check_filters(rounded, lambda asked: [GapCheckFilter(), RoundedUpdateReceiveFilter()], FEDAVG)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +87,16 @@ def test_objective_whose_reports_the_job_lacks_is_refused(objective: str, probe:
     lacking: list[dict[str, list[Filter]]] = [{task: [GapCheckFilter()]}, {task: [], other: [ExchangeCheckFilter()]}]
     for there in lacking:
         with pytest.raises(SettingsError) as caught:
-            check_filters(wanted, there.get)
+            check_filters(wanted, there.get, FEDAVG)
         assert (caught.value.field, caught.value.value) == ("objective (FDG_OBJECTIVE)", objective)
-    check_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [])
-    check_filters(wanted, lambda asked: None)
-    check_filters(plans(), lambda asked: [])
+    check_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [], FEDAVG)
+    check_filters(wanted, lambda asked: None, FEDAVG)
+    check_filters(plans(), lambda asked: [], FEDAVG)
+
+
+def test_a_weighting_by_gaps_whose_reports_the_job_lacks_is_refused() -> None:
+    by_gap = FedAvgAggregator(weighting="ga")
+    check_filters(plans(), lambda asked: [GapCheckFilter()], by_gap)
+    with pytest.raises(SettingsError) as caught:
+        check_filters(plans(), lambda asked: [ExchangeCheckFilter()], by_gap)
+    assert caught.value.field == "weighting (FDG_WEIGHTING)"

@@ -9,7 +9,7 @@ import torch
 
 from fdg_plugins.core import Matching, active_set, match, matching, uniform_weights
 from fdg_plugins.core.active_set import minimise
-from fdg_plugins.core.cone_program import ConeProgram
+from fdg_plugins.core.matching import ConeProgram
 from tests.core.test_matching import FAMILY, LENGTH, agreeing, independent, on_simplex, size, with_an_opposite
 from tests.random_tensors import normal_double
 

@@ -13,13 +13,11 @@ from fdg_plugins.core import (
     gram_matrix,
     invariant_coefficients,
     invariant_direction,
-    invariant_weights,
     match,
     matching,
     matching_objective,
 )
-from fdg_plugins.core.cone_program import ConeProgram
-from fdg_plugins.core.matching import RELEASED_DAMPING, moving_sites
+from fdg_plugins.core.matching import RELEASED_DAMPING, ConeProgram, moving_sites
 from tests.random_tensors import normal_double as normal
 
 REPEATABLE = settings(derandomize=True, deadline=None, max_examples=30)
@@ -98,19 +96,11 @@ def problems(draw: st.DrawFn, largest: int = 6) -> tuple[torch.Tensor, torch.Ten
     return updates, on_simplex(seed, count), draw(st.sampled_from(KAPPAS))
 
 
-def direction_of(
-    updates: torch.Tensor, p: torch.Tensor | list[float], kappa: float, rescale: bool = False
-) -> torch.Tensor:
-    direction = invariant_direction(updates, p, kappa, rescale)
-    assert isinstance(direction, torch.Tensor)
-    return direction
-
-
 @REPEATABLE
 @given(problem=problems(largest=3))
 def test_no_point_of_a_fine_grid_is_better(problem: tuple[torch.Tensor, torch.Tensor, float]) -> None:
     updates, p, kappa = problem
-    gamma = invariant_weights(gram_matrix(updates), p, kappa)
+    gamma = match(gram_matrix(updates), p, kappa).weights
     best = objective(updates, p, kappa, grid(len(updates), 1000 if len(updates) == 2 else 100)).min()
     assert objective(updates, p, kappa, gamma) <= best + 1e-8 * size(updates, p, kappa)
 
@@ -149,8 +139,8 @@ def test_a_hand_sized_example_of_two_sites() -> None:
     np.testing.assert_allclose(solved.weights, [4 / 7, 3 / 7], atol=1e-6)
     assert solved.objective == pytest.approx(49.0, rel=1e-10)
     assert solved.gap <= 1e-9
-    np.testing.assert_allclose(direction_of(updates, p, 1.0), [7.0, 7.0], atol=1e-5)
-    np.testing.assert_allclose(direction_of(updates, p, 1.0, rescale=True), [3.5, 3.5], atol=1e-5)  # 1 + 1**2
+    np.testing.assert_allclose(invariant_direction(updates, p, 1.0), [7.0, 7.0], atol=1e-5)
+    np.testing.assert_allclose(invariant_direction(updates, p, 1.0, rescale=True), [3.5, 3.5], atol=1e-5)  # 1 + 1**2
     # Exact at gamma = (4/7, 3/7): p + kappa * 5 / 5 * gamma = (1, 1).
     coefficients = invariant_coefficients(gram, p, 1.0, [float(Fraction(4, 7)), float(Fraction(3, 7))])
     np.testing.assert_allclose(coefficients, [1.0, 1.0], rtol=1e-12)
@@ -167,7 +157,7 @@ def test_opposite_updates_cancel_and_leave_the_mean_update() -> None:
             solved = match(gram_matrix(updates), p, kappa)
             np.testing.assert_allclose(solved.weights, [0.5, 0.5], atol=1e-7)
             assert solved.gap <= 1e-9
-            direction = direction_of(updates, p, kappa)
+            direction = invariant_direction(updates, p, kappa)
             torch.testing.assert_close(direction, (p[0] - p[1]) * update[0], rtol=1e-12, atol=1e-12)
 
 

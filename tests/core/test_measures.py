@@ -4,8 +4,7 @@
 import pytest
 import torch
 
-from fdg_plugins.core.gram import inner_products
-from fdg_plugins.core.measures import divergence
+from fdg_plugins.core.gram import divergence, inner_products
 
 
 def test_the_divergence_is_the_mean_distance_of_two_updates() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fdg_plugins.core.meta_gradient import meta_gradients
+from fdg_plugins.core.moved_gradients import meta_gradients
 
 CURVATURE, ALPHA = 3.0, 0.1
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import sample_weights
-from fdg_plugins.core.robust_weighting import risk_weights
-from fdg_plugins.core.weighting import fisher_weights, squared_length
+from fdg_plugins.core.weighting import fisher_weights, risk_weights
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 LOSSES = st.floats(0, 1e3)
@@ -53,10 +52,3 @@ def test_weights_are_in_proportion_to_the_traces_whatever_their_scale() -> None:
 def test_equal_traces_weigh_alike_whatever_the_samples_and_none_weigh_by_samples() -> None:
     torch.testing.assert_close(fisher_weights([0.7] * 3, SAMPLES), torch.full((3,), 1 / 3, dtype=torch.float64))
     assert fisher_weights([0.0] * 3, SAMPLES).tolist() == [0.6, 0.1, 0.3]
-
-
-def test_a_squared_length_is_that_of_all_gradients_as_one_vector_in_float64() -> None:
-    generator = torch.Generator().manual_seed(0)
-    gradients = [1e20 * torch.randn(shape, generator=generator) for shape in ((3, 2), (4,), ())]
-    whole = torch.cat([gradient.double().reshape(-1) for gradient in gradients])
-    torch.testing.assert_close(squared_length(gradients), whole @ whole)

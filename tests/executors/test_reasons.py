@@ -25,13 +25,13 @@ from PIL import Image
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError, one_line
-from fdg_plugins.executors import SiteConfig, read_site_config
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.models import build_model
 from fdg_plugins.privacy.reasons import make_reason, texts_of
 from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.site_config import SiteConfig, read_site_config
 from fdg_plugins.training.session import SiteSession
 from tests.executors.sites import Site, census_request, reason, task_request
 from tests.flare_runner import SiteWorkspace, site_context

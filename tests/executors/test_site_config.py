@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.executors import SiteConfig, read_site_config
 from fdg_plugins.settings.protocol import OTHER_VARIABLES
-from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, update_site_config
+from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, SiteConfig, read_site_config, update_site_config
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from fdg_plugins.models.adapters import adapter_names
-from fdg_plugins.objectives import OBJECTIVES, build_network, fixed_names, make_objective
+from fdg_plugins.objectives import OBJECTIVES, build_network, make_objective
+from fdg_plugins.objectives.network import fixed_names
 from fdg_plugins.settings.protocol import make_protocol
 from fdg_plugins.testing.objectives import CLASSES, make_batches, site_round, train
 

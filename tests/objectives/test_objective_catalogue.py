@@ -20,7 +20,7 @@ def test_an_unknown_objective_or_setting_is_refused(spec: Any) -> None:
     [
         ("dim", "strength", (-0.1, True, None)),
         ("iir", "ema", (-0.1, 1.0000001, None)),
-        ("iir", "variant", ("Paper", None)),
+        ("iir", "probe", ("Extra_task", None)),
         ("iir", "frozen_batchnorm", (1, None)),
     ],
 )
@@ -32,15 +32,9 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, setting: str, values
 
 
 def test_text_is_read_as_the_type_of_the_setting_and_the_rest_left_alone() -> None:
-    text = {"strength": " 1e-3", "ema": "0", "frozen_batchnorm": "True", "probe": "previous_round ", "variant": "paper"}
+    text = {"strength": " 1e-3", "ema": "0", "frozen_batchnorm": "True", "probe": "previous_round "}
     read = read_settings("iir", text)
-    assert read == {
-        "strength": 1e-3,
-        "ema": 0.0,
-        "frozen_batchnorm": True,
-        "probe": "previous_round",
-        "variant": "paper",
-    }
+    assert read == {"strength": 1e-3, "ema": 0.0, "frozen_batchnorm": True, "probe": "previous_round"}
     assert make_objective({"name": "iir", **read}).probes is False
     assert read_settings("iir", {"frozen_batchnorm": "0", "ema": 1}) == {"frozen_batchnorm": False, "ema": 1}
     assert read_settings("dim", {}) == {}

@@ -121,7 +121,7 @@ def test_an_absent_sites_mixture_and_a_lacking_class_stay(linear_model: Extracto
     assert all(torch.equal(later[name], value) for name, value in kept.items() if name.startswith(HEAD))
     restored = make_objective("pac").exchange(model, CLASSES)
     assert restored is not None
-    restored.restore(exchange.state(), exchange.learned)
+    restored.learned = dict(exchange.learned)
     assert same_bits(restored.broadcast("photo"), later)
 
 

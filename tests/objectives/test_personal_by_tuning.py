@@ -13,7 +13,7 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.loop import DevicePolicy
-from fdg_plugins.training.personal import fine_tune
+from fdg_plugins.training.optimizers import fine_tune
 from tests.objectives.local_steps import CLASSES, Batch, make_batches, plain, train_steps
 
 SITE = SiteRound("photo", 2, seed=1, learning_rate=0.1)

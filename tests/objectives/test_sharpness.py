@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from fdg_plugins.core.sharpness import sharpness_aware_gradients
+from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.methods.fedsam import FedSAMObjective
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.testing.inputs import same_bits

@@ -3,13 +3,13 @@
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from fdg_plugins.core.style import styles_of
-from fdg_plugins.methods.stablefdg import LocalStyles, StableFDGObjective, StyleChanges, StyleExchange, styled_network
+from fdg_plugins.methods.stablefdg import LocalStyles, StableFDGObjective, StyleChanges, StyleExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.styled import StyledClassifier
 from fdg_plugins.objectives import Exchange, SiteRound, make_objective, see
@@ -21,7 +21,7 @@ SITE = SiteRound("photo", 3, seed=7)
 
 def adapted(model: ExtractorClassifier, seed: int = 1, **settings: Any) -> StyledClassifier:
     shape = (next(model.extractor.parameters()).shape[1], 16, 16)
-    return styled_network(StableFDGObjective(**settings).adapt(copy.deepcopy(model), shape, seed)).train()
+    return cast("StyledClassifier", StableFDGObjective(**settings).adapt(copy.deepcopy(model), shape, seed).train())
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import SOURCE_VALIDATION
 from fdg_plugins.models.monai_networks import DEFINED, monai_definition
-from fdg_plugins.objectives import build_network, travel_rules
+from fdg_plugins.objectives import build_network
+from fdg_plugins.objectives.network import travel_rules
 from fdg_plugins.record.run_files import SELECTED_FILE
 from fdg_plugins.record.text import marks
 from fdg_plugins.settings.protocol import ADAPTERS

@@ -13,19 +13,21 @@ from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError, counted, shorten
 from fdg_plugins.flare.allow_list import (
     CLASS_ALLOW_LIST,
+    OPERATE,
     RESOURCES,
+    SHELL,
     STREAMING,
     declared_component,
     entries_in_force,
     is_too_wide,
     opens_side_door,
     other_entries,
+    roles_with,
     streams_logs,
 )
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
-from fdg_plugins.flare.rights import OPERATE, SHELL, roles_with
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy

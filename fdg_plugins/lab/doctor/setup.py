@@ -4,7 +4,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, weighting_names
+from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
+from fdg_plugins.aggregators.weightings import weighting_names
 from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
 from fdg_plugins.data.folders import MANIFEST, is_unfinished
 from fdg_plugins.data.own_folder import own_data
