@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mathml import math, with_symbols
 from page_table import markdown_table
 
 from fdg_plugins.data import DATASETS
@@ -90,15 +91,16 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
 
 def _equations(record: Method) -> str:
     line = record.line[:1].upper() + record.line[1:]
-    letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
+    letters = [f"*Letters:* {with_symbols(_text(record.letters), is_list=True)}.", ""] if record.letters else []
     return "\n".join([f"**In short.** {_text(line)}.", "", *letters, *_equation_lines(record)])
 
 
 def _equation_lines(record: Method) -> Iterator[str]:
     for equation in record.equations:
-        formula = ", ".join(f"`{' '.join(line.split())}`" for line in equation.formula.splitlines())
-        number = f"**{equation.number}** " if equation.number else ""
-        yield f"- {number}{formula}: {_text(equation.meaning)}"
+        yield from (math(line, display=True) for line in equation.formula.splitlines())
+        number = f"**{equation.number}.** " if equation.number else ""
+        meaning = with_symbols(_text(equation.meaning))
+        yield f"\n{number}{meaning[:1].upper()}{meaning[1:]}.\n"
 
 
 def _settings(record: Method) -> str:

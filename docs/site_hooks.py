@@ -21,6 +21,7 @@ from typing import Any
 import make_compositions
 import make_method_pages
 import make_tables
+import mathml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -81,7 +82,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     leaving = {"leaving": f"\n{make_tables.leaving_table()}\n"}
     markdown = REPORT.sub(lambda block: f"{block[0]}\n\n{result_table(block[1])}", markdown)
     markdown = make_method_pages.with_parts(make_method_pages.method_page(page.file.src_uri, markdown), leaving)
-    return site_links(markdown, page.file.src_uri)
+    return site_links(mathml.with_math(markdown), page.file.src_uri)
 
 
 def result_table(command: str) -> str:
