@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mathml import math, with_symbols
+from method_pictures import picture
 from page_table import markdown_table
 
 from fdg_plugins.data import DATASETS
@@ -55,10 +56,10 @@ def method_page(page: str, notes: str) -> str:
     intro, _, remarks = rest.partition("\n## ")
     sections = {"Equations": _equations(record), "Settings": _settings(record)}
     ends = {"What leaves the site": _leaves(record), "Paper, code and this package": _differences(record)}
-    parts = [title, _about(record), intro.strip()]
+    parts = [title, intro.strip(), picture(key), _about(record)]
     parts += [f"## {head}\n\n{text}" for head, text in sections.items()]
     parts += [f"## {remarks.strip()}"] if remarks else []
-    return "\n\n".join([*parts, *(f"## {head}\n\n{text}" for head, text in ends.items())]) + "\n"
+    return "\n\n".join([*filter(None, parts), *(f"## {head}\n\n{text}" for head, text in ends.items())]) + "\n"
 
 
 def _about(record: Method) -> str:
@@ -113,7 +114,13 @@ def _settings(record: Method) -> str:
 def _sourced(record: Method) -> Iterator[tuple[str, ...]]:
     for one in record.settings:
         kind = kind_of(record, one.name)
-        said = (one.symbol, default_cell(record, one.name, kind), one.paper, one.code, one.remark)
+        said = (
+            math(one.symbol) if one.symbol else "",
+            default_cell(record, one.name, kind),
+            one.paper,
+            one.code,
+            one.remark,
+        )
         yield (f"`{one.name}`{FROM.get(one.name) or FROM.get(kind, '')}", *(_text(text or "") for text in said))
 
 

@@ -18,13 +18,14 @@ PAIRS = {"(": ")", "[": "]", "{": "}", "⌊": "⌋", "⟨": "⟩", "‖": "‖",
 SUMS = ("∑", "mean", "min", "max", "argmin", "E")  # what applies to all that follows
 _LOW, _HIGH, _MARK = (f"[{re.escape(''.join(signs))}]" for signs in (SUB, SUPER, MARKS))
 _TOKEN = re.compile(
-    rf"(?P<gap> {{2,}})|(?P<space> )|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)|(?P<word>(?:(?!{_LOW}|{_HIGH})[^\W_])+(?:'s\b)?)"
+    rf"(?P<gap> {{2,}})|(?P<space> )|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
+    rf"|(?P<word>(?:(?!{_LOW}|{_HIGH})[^\W_])+(?:'s\b)?)"
     rf"|(?P<low>{_LOW}+(?:,{_LOW}+)*)|(?P<high>{_HIGH}+)|(?P<mark>{_MARK})|(?P<script>[_^])|(?P<sign>.)"
 )
 _GROUP = r"\[[^\[\]]*\]|\([^()\s][^()]*\)|⌊[^⌋]*⌋"
 _SYMBOL = re.compile(
-    rf"(?<![\w`'])(?:[b-zA-Z](?:{_GROUP})?|\w?(?:[Α-ωΣ∇√‖|]|{_LOW}|{_MARK}|[⁰⁺⁽′]|(?<=\w)_\w)(?:{_GROUP}|[^\s;:])*?|\[[^\[\]]*\]|⌊[^⌋]*⌋)"
-    r"(?=[,;:.)]*(?:'s)?(?:\s|$))"
+    rf"(?<![\w`'])(?:[b-zA-Z](?:{_GROUP})?|\w?(?:[Α-ωΣ∇√‖|]|{_LOW}|{_MARK}|[⁰⁺⁽′]|(?<=\w)_\w)(?:{_GROUP}|[^\s;:])*?"
+    r"|\[[^\[\]]*\]|⌊[^⌋]*⌋)(?=[,;:.)]*(?:'s)?(?:\s|$))"
 )
 _SETTING = re.compile(r"\b[a-z]\w+_[a-z]\w*")
 _SPAN = re.compile(r"(?<!\w)\$(\S[^$]*?)(?<=\S)\$(?!\w)")
@@ -32,9 +33,10 @@ _SPAN = re.compile(r"(?<!\w)\$(\S[^$]*?)(?<=\S)\$(?!\w)")
 
 def math(formula: str, *, display: bool = False) -> str:
     """Return a formula of one line as an element ``math``; a display stands on its own line."""
-    kind = ' display="block"' if display else ""
-    text = unicodedata.normalize("NFD", formula.strip()).replace("Σ", "∑")
-    return f"<math{kind}>{_Parser(text).row()}</math>"
+    text = re.sub(r"\\([*|])", r"\1", " ".join(formula.strip().split("\n")))  # Markdown's escapes go
+    row = _Parser(unicodedata.normalize("NFD", text).replace("Σ", "∑")).row()
+    # Without the span, Markdown takes a formula at the beginning of a paragraph for a block.
+    return f'<math display="block">{row}</math>' if display else f"<span><math>{row}</math></span>"
 
 
 def with_math(markdown: str) -> str:
@@ -50,7 +52,7 @@ def with_symbols(text: str, *, is_list: bool = False) -> str:
         first = r"(?:^|(?<=; ))((?:[A-Za-z], )*[A-Za-z])(?= )"
         text = re.sub(first, lambda letters: math(letters[1]), text)
     text = _SETTING.sub(lambda name: f"`{name[0]}`", text)
-    parts = re.split(r"(<math.*?</math>|`[^`]*`)", text)
+    parts = re.split(r"(<span><math.*?</math></span>|`[^`]*`)", text)
     return "".join(part if at % 2 else _SYMBOL.sub(lambda one: math(one[0]), part) for at, part in enumerate(parts))
 
 
@@ -100,7 +102,7 @@ class _Parser:
         after = 0  # the last sum ends here: a fraction after it is summed
         while True:
             spaced = self.peek()[0] == "space"
-            kind, sign = self.peek(int(spaced))
+            sign = self.peek(int(spaced))[1]
             if sign == "/" and factors:
                 self.place += 1 + spaced
                 factors, after = self.fraction(factors, after, wide=spaced)
