@@ -204,7 +204,7 @@ def _landscape(axes: Axes, title: str, low: Point, high: Point, sites: Sequence[
     for site in sites or _sites():
         losses = site.loss(grid)
         levels = losses.min() + (losses.max() - losses.min()) * np.linspace(0.01, 0.9, 7) ** 2
-        axes.contour(grid[..., 0], grid[..., 1], losses, levels, colors=site.colour, linewidths=0.6, alpha=0.45)
+        axes.contour(grid[..., 0], grid[..., 1], losses, levels, colors=site.colour, linewidths=0.7, alpha=0.6)
     if not sites:
         axes.plot(*_joint_optimum(), "*", color=GREEN, markersize=9, label="optimum of both", linestyle="")
     axes.set(title=title, xticks=[], yticks=[], xlabel="weight of ink on the left", ylabel="weight of ink at the top")
@@ -463,7 +463,7 @@ def _class_means(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.stack([images[labels == digit].flatten(1).mean(dim=0) for digit in range(10)]).nan_to_num()
 
 
-@_drawn("feddim", 2.0)
+@_drawn("feddim", 1.75)
 def _feddim(figure: Figure) -> None:
     """A linear model whose features are pixels: the insight of a 3 is what each pixel adds to the logit of 3 (orange)
     or takes from it (purple). Site B has the digits turned, and other pixels decide there. FedDIM draws both sites to
