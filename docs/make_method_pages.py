@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mathml import math, with_symbols
-from method_pictures import picture
 from page_table import markdown_table
+from pictures import picture
 
 from fdg_plugins.data import DATASETS
 from fdg_plugins.filters import GapReportFilter

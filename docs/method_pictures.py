@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of the methods' pages, drawn from the package's own functions when the site is built: :func:`picture`.
+"""Pictures of the methods' pages, drawn from the package's own functions when the site is built.
 
 Most show a model of two weights, so that a round can be seen: it tells scikit-learn's digits 3 and 8 apart by where
 their ink is. Site A has the digits as they are, site B has them turned. Others show photographs of scikit-learn, or
-the records of ``results/``. Text and axes have the colour of the page's text, in light and dark.
+the records of ``results/``.
 """
 
-import html
-import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from pictures import GREY, INK, drawn
 from scipy.ndimage import rotate
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits, load_sample_images
@@ -56,31 +53,12 @@ from fdg_plugins.objectives.objective import FeatureBatch, SiteRound, Trained
 from fdg_plugins.training.loop import DevicePolicy, train_locally
 
 RECORDS = Path(__file__).parent / "results" / "records"
-GREY = "#8a8a8a"  # on white and on dark
-INK = "#010203"  # becomes the colour of the page's text
-WIDTH = 7.2
 RATE = 1.0
 Point = np.ndarray
-_STYLE: dict[Any, Any] = {
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-    **{"font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8.5, "legend.frameon": False},
-    **{"axes.spines.top": False, "axes.spines.right": False, "lines.linewidth": 1.4, "lines.markersize": 4},
-    **{"figure.constrained_layout.use": True, "svg.hashsalt": "fdg", "savefig.transparent": True},
-}
 TWO_WEIGHTS = (
     "A model of two weights tells handwritten digits 3 and 8 apart. Site A has the digits upright, site B turned; thin "
     "lines join weights of equal loss. "
 )
-Drawn = Callable[[Figure], None]
-
-
-class _Drawing(NamedTuple):
-    draw: Drawn  # its docstring is the caption
-    height: float
-    is_plane: bool
-
-
-_PICTURES: dict[str, _Drawing] = {}
 # Methods of which a picture would be decoration, and why.
 WITHOUT = {
     "fedadg": "generated features lie in hundreds of dimensions; two of them show points, not the distribution",
@@ -89,32 +67,6 @@ WITHOUT = {
     "fedsr": "noise on features is plain from its equation; what it leaves out takes a trained network",
     "perfedavg": "in two weights its model is too close to FedAvg's to be told apart",
 }
-
-
-def picture(key: str) -> str:
-    """Return the picture of a method's page with its caption, as HTML on one line; empty if it has none."""
-    if key not in _PICTURES:
-        return ""
-    draw, height, is_plane = _PICTURES[key]
-    caption = (TWO_WEIGHTS if is_plane else "") + " ".join((draw.__doc__ or "").split())
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH, height))
-        FigureCanvasSVG(figure)
-        draw(figure)
-        content = io.StringIO()
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    svg = content.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor").replace("\n", " ")
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(caption)}" ', 1)
-    return f'<figure class="picture">{svg}<figcaption>{html.escape(caption)}</figcaption></figure>'
-
-
-def _drawn(key: str, height: float = 2.7, *, is_plane: bool = False) -> Callable[[Drawn], Drawn]:
-    def keep(draw: Drawn) -> Drawn:
-        _PICTURES[key] = _Drawing(draw, height, is_plane)
-        return draw
-
-    return keep
 
 
 # --- a model of two weights ---
@@ -217,7 +169,7 @@ def _path(axes: Axes, points: Point, colour: str, label: str = "", style: str = 
 
 def _arrow(axes: Axes, start: Point, move: Point, colour: str, label: str = "") -> None:
     look = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.8, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", start + move, start, arrowprops=look, zorder=3)
+    axes.annotate("", tuple(start + move), tuple(start), arrowprops=look, zorder=3)
     axes.plot(*np.stack([start, start + move]).T, color=colour, label=label, linewidth=1.8)  # for limits and legend
 
 
@@ -235,12 +187,15 @@ OTHER_STEPS = (12, 3)
 def _rounds(objective: Objective, rounds: int, steps: tuple[int, int], *, is_nova: bool = False) -> list[list[Walk]]:
     """Return what both sites did in each round, under FedAvg or FedNova with full participation."""
     found: list[list[Walk]] = []
-    start, memory = START, [{}, {}]
+    start = START
+    memory: list[dict[str, torch.Tensor]] = [{}, {}]
     for number in range(rounds):
         # c is the mean of all c_u if all sites take part: SCAFFOLD's invariant.
         mean = {name: (memory[0][name] + memory[1][name]) / 2 for name in memory[0]}
-        known = [{"received": mean, "memory": own, "number": number} for own in memory]
-        walks = [_walk(objective, start, *one, **more) for *one, more in zip(_sites(), steps, known, strict=True)]
+        walks = [
+            _walk(objective, start, site, count, received=mean, memory=own, number=number)
+            for site, count, own in zip(_sites(), steps, memory, strict=True)
+        ]
         found.append(walks)
         weights = torch.tensor([0.5, 0.5], dtype=torch.float64)
         factors = normalized_coefficients(weights, torch.tensor(steps, dtype=torch.float64)) if is_nova else weights
@@ -258,7 +213,7 @@ def _draw_rounds(axes: Axes, rounds: list[list[Walk]], shown: int, title: str) -
     axes.plot(*server.T, "s-", color=INK, label="global model", markersize=3.5, linewidth=1)
 
 
-@_drawn("fedavg", is_plane=True)
+@drawn("fedavg", preface=TWO_WEIGHTS)
 def _fedavg(figure: Figure) -> None:
     """Each site trains from the global model, and the server moves it by the mean of both updates."""
     rounds = _rounds(ERMObjective(), 12, (12, 12))
@@ -267,7 +222,7 @@ def _fedavg(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("fedprox", 2.9, is_plane=True)
+@drawn("fedprox", 2.9, preface=TWO_WEIGHTS)
 def _fedprox(figure: Figure) -> None:
     """The penalty keeps both sites near the model that they received."""
     for axes, strength in zip(figure.subplots(1, 3), (0.0, 0.1, 0.6), strict=True):
@@ -278,7 +233,7 @@ def _fedprox(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("fednova", is_plane=True)
+@drawn("fednova", preface=TWO_WEIGHTS)
 def _fednova(figure: Figure) -> None:
     """Site A takes 12 steps in a round, site B 3. Under FedAvg the global model ends near the optimum of site A; under
     FedNova steps do not decide how much a site counts.
@@ -289,7 +244,7 @@ def _fednova(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("scaffold", is_plane=True)
+@drawn("scaffold", preface=TWO_WEIGHTS)
 def _scaffold(figure: Figure) -> None:
     """Site A takes 12 steps in a round, site B 3. In round 12 of FedAvg both still walk to their own optima. With
     control variates each steps along the gradient of both, and the global model reaches their optimum.
@@ -300,7 +255,7 @@ def _scaffold(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("fedsam", 3.2)
+@drawn("fedsam", 3.2)
 def _fedsam(figure: Figure) -> None:
     """A model of two weights; thin lines join weights of equal loss at a site. FedSAM climbs by e, computes the
     gradient there, and takes its step from where it was. Steps are drawn six times as long as they are.
@@ -317,7 +272,7 @@ def _fedsam(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("mofedsam", 2.9, is_plane=True)
+@drawn("mofedsam", 2.9, preface=TWO_WEIGHTS)
 def _mofedsam(figure: Figure) -> None:
     """The smaller β, the more each step follows the common direction of the round before."""
     first = _rounds(ERMObjective(), 1, (12, 12))[0]
@@ -332,7 +287,7 @@ def _mofedsam(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("fediir", 3.0, is_plane=True)
+@drawn("fediir", 3.0, preface=TWO_WEIGHTS)
 def _fediir(figure: Figure) -> None:
     """The penalty of a site is the squared length of its dotted line, from its gradient to the mean g."""
     axes, objective, model = figure.subplots(), FedIIRObjective(ema=0.0), _model(np.array([1.2, 1.2]))
@@ -356,7 +311,7 @@ def _fediir(figure: Figure) -> None:
     _legend(figure, axes)
 
 
-@_drawn("fedomg")
+@drawn("fedomg")
 def _fedomg(figure: Figure) -> None:
     """Left: the updates of three sites with handwritten digits, of which A and C are alike. The mean leans to them.
     FedOMG searches the circle around the mean for the direction that also serves B. Right: the smallest cosine of an
@@ -366,7 +321,7 @@ def _fedomg(figure: Figure) -> None:
     sites = [_site("site A", BLUE, 0), _site("site B", VERMILLION, -110), _site("site C", SKY_BLUE, -25)]
     updates = torch.tensor(np.stack([_walk(ERMObjective(), START, site).update for site in sites]))
     p, kappa = torch.full((3,), 1 / 3, dtype=torch.float64), 0.5
-    mean, direction = (p @ updates).numpy(), invariant_direction(updates, p, kappa).numpy()
+    mean, direction = (p @ updates).numpy(), np.asarray(invariant_direction(updates, p, kappa))
     for site, update in zip(sites, updates.numpy(), strict=True):
         _arrow(plane, np.zeros(2), update, site.colour, f"update of {site.name}")
     _arrow(plane, np.zeros(2), mean, GREY, "mean")
@@ -410,7 +365,7 @@ def _weights_over_rounds(figure: Figure, method: str) -> None:
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=4)
 
 
-@_drawn("fedga", 2.2)
+@drawn("fedga", 2.2)
 def _fedga(figure: Figure) -> None:
     """A site gains weight while the global model is worse on its images than its own. Ten rounds on PACS from scratch,
     1,000 images per domain, one seed; dotted: equal weights.
@@ -418,7 +373,7 @@ def _fedga(figure: Figure) -> None:
     _weights_over_rounds(figure, "fedga")
 
 
-@_drawn("arfl", 2.2)
+@drawn("arfl", 2.2)
 def _arfl(figure: Figure) -> None:
     """A site loses weight while the global model has a high loss on its images. Ten rounds on PACS from scratch, 1,000
     images per domain, one seed; dotted: equal weights.
@@ -426,7 +381,7 @@ def _arfl(figure: Figure) -> None:
     _weights_over_rounds(figure, "arfl")
 
 
-@_drawn("fedas", 2.2)
+@drawn("fedas", 2.2)
 def _fedas(figure: Figure) -> None:
     """Weights by the Fisher trace, which a site computes from the gradients of its batches. Ten rounds on PACS from
     scratch, 1,000 images per domain, one seed; dotted: equal weights.
@@ -463,7 +418,7 @@ def _class_means(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.stack([images[labels == digit].flatten(1).mean(dim=0) for digit in range(10)]).nan_to_num()
 
 
-@_drawn("feddim", 1.75)
+@drawn("feddim", 1.75)
 def _feddim(figure: Figure) -> None:
     """A linear model whose features are pixels: the insight of a 3 is what each pixel adds to the logit of 3 (orange)
     or takes from it (purple). Site B has the digits turned, and other pixels decide there. FedDIM draws both sites to
@@ -486,7 +441,7 @@ def _feddim(figure: Figure) -> None:
         axes.set(title=title, xticks=[], yticks=[])
 
 
-@_drawn("fedpac", 2.4)
+@drawn("fedpac", 2.4)
 def _fedpac(figure: Figure) -> None:
     """Four sites have parts of the digits, with their pixels as features. A site's head becomes a mixture of heads:
     most of its own, part of that of the site with the same digits, hardly any of the others.
@@ -521,7 +476,7 @@ def _heat(axes: Axes, values: np.ndarray, title: str, rows: Iterable[Any], colum
     axes.set(title=title)
 
 
-@_drawn("fedcsa", 2.6)
+@drawn("fedcsa", 2.6)
 def _fedcsa(figure: Figure) -> None:
     """Six of 100 sites of the label-skewed MNIST study, as if they were those of a round. A row of the head belongs to
     the sites that have its digit, however few images they have in all.
@@ -536,7 +491,7 @@ def _fedcsa(figure: Figure) -> None:
     _heat(right, 100 * weights.numpy(), "weight of a site in each row of the head, percent", names, range(10), "{:.0f}")
 
 
-@_drawn("fedrod", 2.4)
+@drawn("fedrod", 2.4)
 def _fedrod(figure: Figure) -> None:
     """A linear model of one site, evaluated on as many images of each digit. With the shift by class counts the
     generic head finds rare digits as well; the personal head, which is not shown, keeps the proportions of the site.
@@ -557,7 +512,7 @@ def _fedrod(figure: Figure) -> None:
     right.legend()
 
 
-@_drawn("rsc", 1.8)
+@drawn("rsc", 1.8)
 def _rsc(figure: Figure) -> None:
     """Crosses: the third of all positions that adds most to the logit of the right digit, in a small network. RSC
     mutes them for the images whose label loses most by it, so that the rest must do.
@@ -597,7 +552,7 @@ def _show(axes: Axes, image: torch.Tensor, title: str) -> None:
     axes.spines[:].set_visible(False)
 
 
-@_drawn("am", 1.5)
+@drawn("am", 1.5)
 def _am(figure: Figure) -> None:
     """The amplitudes of a photograph are mixed with those of a partner, its phases stay. Even with all amplitudes of
     the partner (s = 0) one sees the temple.
@@ -611,7 +566,7 @@ def _am(figure: Figure) -> None:
     _show(every[3], images[1], "partner")
 
 
-@_drawn("harmofl", 2.5)
+@drawn("harmofl", 2.5)
 def _harmofl(figure: Figure) -> None:
     """Two photographs, that of site A with little light. The amplitudes of low frequencies become the mean of the
     sites: with band 0 the brightness and tint of a whole image, with a wider band the large shades too.
@@ -624,7 +579,7 @@ def _harmofl(figure: Figure) -> None:
     for row, (site, image) in enumerate(zip(_sites(), images, strict=True)):
         shown = {f"image of {site.name}": image}
         for title, band in bands.items():
-            shown[title] = replace_amplitude(image[None], common, centred_band(*image.shape[1:], band))[0]
+            shown[title] = replace_amplitude(image[None], common, centred_band(image.shape[1], image.shape[2], band))[0]
         for column, (title, one) in enumerate(shown.items()):
             _show(figure.add_subplot(grid[row, column]), one, title if row == 0 or column == 0 else "")
         spectra.semilogy(amplitude_and_phase(image)[0].mean(dim=0)[:16, 0], color=site.colour, label=site.name)
@@ -633,7 +588,7 @@ def _harmofl(figure: Figure) -> None:
     spectra.legend()
 
 
-@_drawn("stablefdg")
+@drawn("stablefdg")
 def _stablefdg(figure: Figure) -> None:
     """Styles of patches of two photographs, here mean and deviation of their brightness. A batch of a site is trained
     with styles of another one, with styles farther from its mean than its own, and with mixtures.

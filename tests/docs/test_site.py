@@ -2,6 +2,7 @@
 """What the site adds to the pages: typeset formulas and drawn pictures; and that each page says for whom it is."""
 
 import re
+import sys
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -68,15 +69,24 @@ def test_symbols_in_a_text_are_typeset_and_settings_are_code(mathml: ModuleType)
 
 
 def test_every_method_has_a_picture_or_a_reason_for_none() -> None:
-    pictures = load_script(DOCS / "method_pictures.py")
-    drawn = {key for key in METHODS.own() if key == "fedcsa" and pictures.picture(key)}  # one, for the others take time
-    assert drawn | pictures._PICTURES.keys() | pictures.WITHOUT.keys() == METHODS.own().keys()
-    assert not pictures._PICTURES.keys() & pictures.WITHOUT.keys()
-    figure = ElementTree.fromstring(
-        re.sub(r"xlink:href|<!--.*?-->|xmlns(:xlink)?=\"[^\"]*\"", "", pictures.picture("fedsam"))
-    )
-    assert "currentColor" in ElementTree.tostring(figure, encoding="unicode")
+    methods = load_script(DOCS / "method_pictures.py")
+    pictures = sys.modules["pictures"]
+    assert (pictures.PICTURES.keys() | methods.WITHOUT.keys()) >= METHODS.own().keys()
+    assert not pictures.PICTURES.keys() & methods.WITHOUT.keys()
     assert pictures.picture("fedsr") == ""
+
+
+@pytest.mark.parametrize("key", ["fedsam", "fedcsa", "architecture", "deployment"])
+def test_a_picture_is_drawn_in_the_colour_of_the_text_with_its_caption(key: str) -> None:
+    load_script(DOCS / "method_pictures.py")
+    load_script(DOCS / "page_pictures.py")
+    pictures = sys.modules["pictures"]
+    page = pictures.with_picture("# Title\n\nFor you.\n\nRest", key)
+    assert page.startswith("# Title\n\nFor you.\n\n<figure")
+    figure = ElementTree.fromstring(re.search(r"<figure.*</figure>", page)[0].replace("xlink:", ""))  # type: ignore[index]
+    assert "currentColor" in ElementTree.tostring(figure, encoding="unicode")
+    assert len(figure.findtext("figcaption") or "") > 60
+    assert pictures.picture(key) in page  # the same bytes again
 
 
 def test_every_page_says_for_whom_it_is_first() -> None:
