@@ -19,7 +19,7 @@ SUMS = ("∑", "mean", "min", "max", "argmin", "E")  # what applies to all that 
 _LOW, _HIGH, _MARK = (f"[{re.escape(''.join(signs))}]" for signs in (SUB, SUPER, MARKS))
 _TOKEN = re.compile(
     rf"(?P<gap> {{2,}})|(?P<space> )|(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)"
-    rf"|(?P<word>(?:(?!{_LOW}|{_HIGH})[^\W_])+(?:'s\b)?)"
+    rf"|(?P<word>[A-Za-z][A-Za-z0-9]*(?:'s\b)?|(?!{_LOW}|{_HIGH})[^\W_])"
     rf"|(?P<low>{_LOW}+(?:,{_LOW}+)*)|(?P<high>{_HIGH}+)|(?P<mark>{_MARK})|(?P<script>[_^])|(?P<sign>.)"
 )
 _GROUP = r"\[[^\[\]]*\]|\([^()\s][^()]*\)|⌊[^⌋]*⌋"
@@ -135,8 +135,8 @@ class _Parser:
     def closes(self, ahead: int, sign: str) -> bool:
         return any(other == sign for _, other in self.tokens[self.place + ahead :])
 
-    def factor(self) -> str:
-        """Return one letter, word, number or bracket with its scripts."""
+    def factor(self, *, with_scripts: bool = True) -> str:
+        """Return one letter, word, number or bracket, by default with its scripts."""
         kind, sign = self.peek()
         self.place += 1
         if sign in PAIRS:
@@ -149,7 +149,7 @@ class _Parser:
             base = _text("mo", sign)
         else:
             base = _text("mn" if kind == "number" or sign == "½" else "mi", sign)
-        return self.scripts(base)
+        return self.scripts(base) if with_scripts else base
 
     def scripts(self, base: str) -> str:
         low, high = "", ""
@@ -163,7 +163,7 @@ class _Parser:
                 high += _each(sign, SUPER)
             elif kind == "script":
                 self.place += 1
-                inner = self.script()
+                inner = self.script(with_scripts=sign == "^")
                 low, high = (low + inner, high) if sign == "_" else (low, high + inner)
                 continue
             else:
@@ -175,11 +175,11 @@ class _Parser:
             return _element("msub" if low else "msup", base, _element("mrow", low or high))
         return base
 
-    def script(self) -> str:
+    def script(self, *, with_scripts: bool) -> str:
         if self.peek()[1] == "{":
             self.place += 1
             return self.row("}")
-        return self.factor()
+        return self.factor(with_scripts=with_scripts)
 
 
 def _each(signs: str, letters: dict[str, str]) -> str:
