@@ -38,6 +38,7 @@ from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.style import draw_styles, explore_styles, mix_styles, styles_of
 from fdg_plugins.core.weighting import sample_weights
 from fdg_plugins.lab.analysis.figures.picture import BLUE, GREEN, ORANGE, SKY_BLUE, VERMILLION
+from fdg_plugins.lab.centralised.fishr import gradient_variances
 from fdg_plugins.methods.fedcsa import class_shares, class_weights
 from fdg_plugins.methods.fediir import FedIIRObjective
 from fdg_plugins.methods.fednova import normalized_coefficients
@@ -182,6 +183,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 START = np.array([-0.6, -1.0])
 LOW, HIGH = np.array([-1.3, -1.4]), np.array([3.6, 3.6])
 OTHER_STEPS = (12, 3)
+TURN = np.linspace(0, 2 * np.pi, 200)
 
 
 def _rounds(objective: Objective, rounds: int, steps: tuple[int, int], *, is_nova: bool = False) -> list[list[Walk]]:
@@ -311,6 +313,27 @@ def _fediir(figure: Figure) -> None:
     _legend(figure, axes)
 
 
+@drawn("centralised", 2.9)
+def _fishr(figure: Figure) -> None:
+    """Gradients of the images of two domains, at one model of two weights. IGA compares their means (squares), Fishr
+    their variances (ellipses, of two deviations along each weight), and the risks of V-REx need no gradient.
+    """
+    axes, start = figure.subplots(), np.array([1.2, 1.2])
+    weight = torch.tensor(start).requires_grad_()
+    for site in _sites():
+        losses = nn.functional.softplus((1 - 2 * site.labels) * (site.features.double() @ weight))
+        gradients = torch.stack([torch.autograd.grad(loss, weight, retain_graph=True)[0] for loss in losses])
+        mean = gradients.mean(dim=0)
+        axes.plot(*gradients.T, ".", color=site.colour, alpha=0.35, markersize=4)
+        axes.plot(*mean, "s", color=site.colour, label=site.name.replace("site", "mean of domain"), markersize=6)
+        spread = 2 * gradient_variances(gradients, [(site.features, site.labels)])[0].sqrt()
+        ellipse = mean[:, None] + spread[:, None] * torch.tensor(np.stack([np.cos(TURN), np.sin(TURN)]))
+        axes.plot(*ellipse, color=site.colour, label=site.name.replace("site", "variance of domain"))
+    axes.set(xlabel="gradient of ink on the left", ylabel="of ink at the top")
+    axes.set_aspect("equal")
+    _legend(figure, axes)
+
+
 @drawn("fedomg")
 def _fedomg(figure: Figure) -> None:
     """Left: the updates of three sites with handwritten digits, of which A and C are alike. The mean leans to them.
@@ -336,9 +359,6 @@ def _fedomg(figure: Figure) -> None:
         record.plot(worst.index, worst, "o-", color=colour)
     record.set(title="cosine with the update served worst, PACS", xlabel="round")
     _legend(figure, plane)
-
-
-TURN = np.linspace(0, 2 * np.pi, 200)
 
 
 # --- records of runs ---
