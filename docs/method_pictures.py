@@ -143,7 +143,7 @@ def _walk(objective: Objective, start: Point, site: Site, steps: int = 12, **kno
 
 def _weights(model: ExtractorClassifier) -> Point:
     of_3, of_8 = model.last_layer.weight.detach().double()
-    return np.array(of_8 - of_3)
+    return np.asarray((of_8 - of_3).numpy())
 
 
 @cache
@@ -303,7 +303,7 @@ def _fediir(figure: Figure) -> None:
 
     def descent(gradients: Mapping[str, torch.Tensor]) -> Point:
         (of_3, of_8) = next(iter(gradients.values())).double()
-        return length * np.array(of_3 - of_8)
+        return length * np.asarray((of_3 - of_8).numpy())
 
     for site in _sites():
         found = descent(reports[site.name])
