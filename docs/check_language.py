@@ -37,7 +37,7 @@ def prose_of(page: Path) -> Iterator[tuple[int, str]]:
         code ^= line.lstrip().startswith("```")
         is_glossary = page.name == "CONTRIBUTING.md" and line.startswith("|")
         if not code and not is_glossary and not line.startswith("    "):
-            yield number, re.sub(r"`[^`]*`", "CODE", line)
+            yield number, re.sub(r"`[^`]*`|\$[^$]+\$", "CODE", line)
 
 
 def strings_of(module: Path) -> Iterator[tuple[int, str]]:

@@ -13,9 +13,9 @@ from fdg_plugins.recipes import make_recipe
 
 PAGE = """# Compositions
 
-A method has up to three parts: the direction of the server's step, the weights of the sites, and what the sites
-minimise. Each cell is a name that commands, recipes and sweeps take, `fdg run fedomg+ga+dim`; the order of its parts
-makes no difference. A table has the compositions under one direction.
+For researchers who combine methods. A method has up to three parts: the direction of the server's step, the weights of
+the sites, and what the sites minimise. Each cell is a name that commands, recipes and sweeps take, `fdg run
+fedomg+ga+dim`; the order of its parts makes no difference. A table has the compositions under one direction.
 
 - **Bold**: a published method, or parts that a paper or its authors' code has combined, each pair of them: the last
   section has the sources. The others are offered here and reported in no paper.

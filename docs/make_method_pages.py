@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mathml import math, with_symbols
 from page_table import markdown_table
+from pictures import picture
 
 from fdg_plugins.data import DATASETS
 from fdg_plugins.filters import GapReportFilter
@@ -54,10 +56,10 @@ def method_page(page: str, notes: str) -> str:
     intro, _, remarks = rest.partition("\n## ")
     sections = {"Equations": _equations(record), "Settings": _settings(record)}
     ends = {"What leaves the site": _leaves(record), "Paper, code and this package": _differences(record)}
-    parts = [title, _about(record), intro.strip()]
+    parts = [title, intro.strip(), picture(key), _about(record)]
     parts += [f"## {head}\n\n{text}" for head, text in sections.items()]
     parts += [f"## {remarks.strip()}"] if remarks else []
-    return "\n\n".join([*parts, *(f"## {head}\n\n{text}" for head, text in ends.items())]) + "\n"
+    return "\n\n".join([*filter(None, parts), *(f"## {head}\n\n{text}" for head, text in ends.items())]) + "\n"
 
 
 def _about(record: Method) -> str:
@@ -90,15 +92,16 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
 
 def _equations(record: Method) -> str:
     line = record.line[:1].upper() + record.line[1:]
-    letters = [f"*Letters:* {_text(record.letters)}.", ""] if record.letters else []
+    letters = [f"*Letters:* {with_symbols(_text(record.letters), is_list=True)}.", ""] if record.letters else []
     return "\n".join([f"**In short.** {_text(line)}.", "", *letters, *_equation_lines(record)])
 
 
 def _equation_lines(record: Method) -> Iterator[str]:
     for equation in record.equations:
-        formula = ", ".join(f"`{' '.join(line.split())}`" for line in equation.formula.splitlines())
-        number = f"**{equation.number}** " if equation.number else ""
-        yield f"- {number}{formula}: {_text(equation.meaning)}"
+        yield from (math(line, display=True) for line in equation.formula.splitlines())
+        number = f"**{equation.number}.** " if equation.number else ""
+        meaning = with_symbols(_text(equation.meaning))
+        yield f"\n{number}{meaning[:1].upper()}{meaning[1:]}.\n"
 
 
 def _settings(record: Method) -> str:
@@ -111,7 +114,13 @@ def _settings(record: Method) -> str:
 def _sourced(record: Method) -> Iterator[tuple[str, ...]]:
     for one in record.settings:
         kind = kind_of(record, one.name)
-        said = (one.symbol, default_cell(record, one.name, kind), one.paper, one.code, one.remark)
+        said = (
+            math(one.symbol) if one.symbol else "",
+            default_cell(record, one.name, kind),
+            one.paper,
+            one.code,
+            one.remark,
+        )
         yield (f"`{one.name}`{FROM.get(one.name) or FROM.get(kind, '')}", *(_text(text or "") for text in said))
 
 

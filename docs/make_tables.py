@@ -20,6 +20,8 @@ DOCS = Path(__file__).parent
 
 SETTINGS = """# Settings
 
+For researchers and engineers: every setting of a run, with its default.
+
 ## The protocol, fixed by the server
 
 Defaults are the FedOMG paper's for PACS, or the authors' code's where the paper is silent. A job's config may set any
@@ -137,10 +139,10 @@ entries of which none is for the site, or for `server` at the server, ends every
 
 RECORD = """# The record of a run: `results.json`
 
-Written to the server's run folder after every round, atomically: it is valid JSON at every moment. Rounds count from 1;
-an evaluation is of the global model after a round, 0 being the initial one. Accuracies are fractions, sizes bytes of
-tensors (parameters and buffers, without the envelope), times seconds. A loss that is not finite is null. `gamma`,
-`objective` and `duality_gap` are null for methods without them.
+For researchers and plug-ins that read records. It is written to the server's run folder after every round, atomically:
+it is valid JSON at every moment. Rounds count from 1; an evaluation is of the global model after a round, 0 being the
+initial one. Accuracies are fractions, sizes bytes of tensors (parameters and buffers, without the envelope), times
+seconds. A loss that is not finite is null. `gamma`, `objective` and `duality_gap` are null for methods without them.
 
 ```python
 from fdg_plugins.controllers import RunRecord

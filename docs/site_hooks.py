@@ -21,6 +21,10 @@ from typing import Any
 import make_compositions
 import make_method_pages
 import make_tables
+import mathml
+import method_pictures  # noqa: F401 - registers the pictures of methods
+import page_pictures  # noqa: F401
+import pictures
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -81,6 +85,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     leaving = {"leaving": f"\n{make_tables.leaving_table()}\n"}
     markdown = REPORT.sub(lambda block: f"{block[0]}\n\n{result_table(block[1])}", markdown)
     markdown = make_method_pages.with_parts(make_method_pages.method_page(page.file.src_uri, markdown), leaving)
+    markdown = pictures.with_picture(mathml.with_math(markdown), page.file.src_uri.removesuffix(".md"))
     return site_links(markdown, page.file.src_uri)
 
 

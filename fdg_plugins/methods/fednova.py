@@ -97,7 +97,7 @@ METHOD = method.Method(
     ),
     equations=(
         method.Equation(
-            "aᵤ = τᵤ,   with momentum (τᵤ − m (1 − m^τᵤ) / (1 − m)) / (1 − m)",
+            "aᵤ = τᵤ,   with momentum  (τᵤ − m (1 − m^τᵤ) / (1 − m)) / (1 − m)",
             "what a site reports as its effective steps",
         ),
         method.Equation("τ_eff = Σᵤ pᵤ aᵤ", "steps of the mean site, over the sites of the round"),

@@ -134,7 +134,7 @@ METHOD = method.Method(
     ),
     equations=(
         method.Equation(
-            "g = d Σ_b o[b, y_b] / dz", "what each feature adds to the label's logit, with the head in evaluation mode"
+            "g = d/dz Σ_b o[b, y_b]", "what each feature adds to the label's logit, with the head in evaluation mode"
         ),
         method.Equation(
             "positions: Σ_c F_c g_c, the top ⌊f H W⌋\nchannels: g, the top ⌊f D⌋",
