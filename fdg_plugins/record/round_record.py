@@ -62,8 +62,8 @@ class AggregationRecord(Recorded):
 
     ``gradient_divergence``: the mean distance of two updates. ``gap_variance``: of the gaps that came.
 
-    ``idle``: the sites whose updates, or whose domains' mean updates, were too short to be matched. ``cancelled``:
-    whether the matched ones cancelled.
+    ``idle``: the sites whose updates, or whose domains' mean updates, were too short to be matched. ``cancelled``: in
+    records of 0.2.0, whether the matched ones cancelled.
     ``grouping_loss``: how far the matching of group means is above the optimum over all sites, relative to it.
     ``own``: what a plug-in's weighting or direction reports beyond this, by its names.
     """
