@@ -162,12 +162,11 @@ def warn_of_missing(server: Server, job: Path, patience: float = 0.0) -> None:
     while True:
         system = server.ask(lambda session: session.get_system_info(), PATIENCE_S if patience else 0.0)
         missing = ", ".join(sorted(sites - {client.name for client in system.client_info}))
-        if missing and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-            continue
-        if missing:
-            warn(f"{missing} not connected to the server; a run starts, and goes on, with all of its sites only.")
-        return
+        if not missing or time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    if missing:
+        warn(f"{missing} not connected to the server; a run starts, and goes on, with all of its sites only.")
 
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:

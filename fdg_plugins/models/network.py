@@ -209,8 +209,6 @@ def _call(build: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     if len(others) + ("num_classes" in named) > 1:
         wanted = f"arguments of {', '.join(given)} and at most one for the number of classes"
         raise SettingsError(f"the factory of the model requires {', '.join(others)}, expected {wanted}.", public=True)
-    if others and parameters[others[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
-        return build(given["num_classes"], **named)
     return build(**named, **dict.fromkeys(others, given["num_classes"]))
 
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import pickle
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ from fdg_plugins.storage import UNREADABLE
 
 IMAGENET = "imagenet"
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
+# The errors of the readers for files that are cut off, damaged or of another kind.
+_BROKEN = (
+    *(*UNREADABLE, OSError, EOFError, AttributeError, LookupError, AssertionError),
+    *(struct.error, pickle.PickleError),
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ def _tensors(path: Path, content: bytes) -> dict[str, torch.Tensor]:
             value: Any = safetensors.torch.load(content)
         else:
             value = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (*UNREADABLE, OSError, EOFError, AttributeError, LookupError, pickle.PickleError) as error:
+    except _BROKEN as error:
         raise DataError(
             f"pretrained weights {path} cannot be read ({type(error).__name__}); expected a file of plain tensors."
         ) from error

@@ -135,6 +135,15 @@ def test_bad_numbers_are_refused(tmp_path: Path, model: ExtractorClassifier, sou
         assert str(tmp_path) not in caught.value.public
 
 
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, model: ExtractorClassifier) -> None:
+    path = tmp_path / "weights.pth"
+    for zipped in (True, False):
+        torch.save({"conv1.weight": torch.ones(64, 3)}, path, _use_new_zipfile_serialization=zipped)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(DataError):
+            load_pretrained(model, "resnet18", "imagenet", path)
+
+
 class Malicious:
     """Unpickled by a careless reader, it makes a folder."""
 

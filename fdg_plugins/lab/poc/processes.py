@@ -45,13 +45,12 @@ def launch(project: Project, folder: Path) -> None:
 
     Returns when all are connected; if that fails, every process is ended.
     """
-    try:
+    with contextlib.ExitStack() as if_it_fails:
+        if_it_fails.callback(end_all, folder)
         for name in (project.server["name"], *project.sites):
             start_participant(folder, name)
         wait_until_ready(project, folder)
-    except BaseException:
-        end_all(folder)
-        raise
+        if_it_fails.pop_all()
 
 
 @contextlib.contextmanager

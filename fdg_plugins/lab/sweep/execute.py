@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,11 +166,9 @@ class Runner:
 
         with ThreadPoolExecutor(len(self.machine.gpus)) as pool:
             futures = [pool.submit(carry, run) for run in runs]
-            try:
-                return [ended for future in as_completed(futures) if (ended := future.result()) is not None]
-            except BaseException:
-                order.signal = order.signal or signal.SIGTERM  # the others end, too
-                raise
+            if wait(futures, return_when=FIRST_EXCEPTION).not_done:
+                order.signal = order.signal or signal.SIGTERM  # one has raised an error, so the others end, too
+            return [ended for future in futures if (ended := future.result()) is not None]
 
     def _execute(self, run: PlannedRun, gpu: str | None, order: StopOrder) -> Ended:
         """Execute one run, or only keep it if its processes have finished it after the sweep had been killed."""
