@@ -2,14 +2,18 @@
 """What is measured of a step follows from the step really made, whoever wrote the aggregator and whatever it says."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
-from fdg_plugins.aggregators import Contribution
+from fdg_plugins.aggregators import Contribution, UpdateAggregator
 from fdg_plugins.aggregators import base as base_module
+from fdg_plugins.aggregators.contributions import Direction
 from fdg_plugins.core import gram as gram_module
+from fdg_plugins.core.stored import whole
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
@@ -28,16 +32,40 @@ class OwnStep(FedOMGAggregator):
         return OTHER[name]
 
 
+class Silent(FedAvgAggregator):
+    """One that aggregates as it likes, and reports nothing."""
+
+    def aggregate_model(self) -> FLModel:
+        params = {**super().aggregate_model().params, **OTHER}
+        return FLModel(params_type=ParamsType.DIFF, params=params)
+
+
+class Halved(FedOMGAggregator):
+    """One that asks its parent for the direction of other updates, and boasts."""
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        half = [
+            replace(
+                one, update={**one.update, **{name: 0.5 * whole(value) for name, value in self._trainable(one).items()}}
+            )
+            for one in contributions
+        ]
+        found = super().direction(weights, half)
+        return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
+
+
 def test_an_aggregator_of_somebody_elses_is_measured_by_its_step() -> None:
-    updates = random_updates()
-    result = run_round(OwnStep(server_lr=0.5), updates)
-    record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
-    for site, update in updates.items():
-        own = flat(update)
-        assert record.update_norms[site] == pytest.approx(float(own.norm()))
-        cosine = float(own @ step / own.norm() / step.norm())
-        assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
-    assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
+    cases: list[type[UpdateAggregator]] = [OwnStep, Silent, Halved]
+    for kind in cases:
+        updates = random_updates()
+        result = run_round(kind(server_lr=0.5), updates)
+        record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
+        for site, update in updates.items():
+            own = flat(update)
+            assert record.update_norms[site] == pytest.approx(float(own.norm()))
+            cosine = float(own @ step / own.norm() / step.norm())
+            assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
+        assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
 
 
 def test_the_gram_matrix_of_fedomg_is_used_again_and_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

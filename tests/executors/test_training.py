@@ -98,6 +98,16 @@ def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_c
     torch.testing.assert_close(updates[0], updates[1], rtol=1e-4, atol=1e-6)
 
 
+def test_an_update_is_local_minus_received_with_dtype_kept_and_its_inputs_unchanged() -> None:
+    local = {"w": torch.tensor([[3.0, 5.0]]).t(), "counter": torch.tensor(7), "on": torch.tensor([True, False])}
+    received = {"w": torch.tensor([[1.0], [1.0]]), "counter": torch.tensor(3), "on": torch.tensor([True, True])}
+    update = make_update(local, received)
+    assert update["w"].tolist() == [[2.0], [4.0]]
+    assert (int(update["counter"]), update["counter"].dtype) == (4, torch.int64)
+    assert update["on"].tolist() == [False, True], "whether it has changed"
+    assert (int(local["counter"]), int(received["counter"])) == (7, 3)
+
+
 PLAIN: dict[str, Any] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9, weight_decay=0.01),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.01),
