@@ -135,11 +135,11 @@ def _line(result: EvaluationResult, site: str, domain: str, sites: Sequence[Site
 def table_of(result: EvaluationResult) -> tuple[str, list[list[str]]]:
     """Return the caption of the table, and its rows, the first of which is the head."""
     kinds, first = (result.score, *result.learned.summary_kinds), result.models[0].name
-    table = [["site", "images", "model", *(kind.title for kind in kinds), f"minus {first}"]]
+    table = [["site", "model", "images", *(kind.title for kind in kinds), f"minus {first}"]]
     for one in lines_of(result):
         cells = [one.values[kind.name].text(kind) if kind.name in one.values else "-" for kind in kinds]
         cells.append(one.difference.text(result.score, sign="+") if one.difference else "-")
-        table.append([one.place, f"{one.images:,}", one.model, *cells])
+        table.append([one.place, one.model, f"{one.images:,}", *cells])
     unit = "percent; " if result.score.percent else ""
     caption = f"{result.score.title} and other scores on {result.data}, {unit}in brackets: 95 % intervals"
     return caption, [row if len(result.models) > 1 else row[:-1] for row in table]

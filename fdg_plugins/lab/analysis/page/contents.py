@@ -60,7 +60,7 @@ def sections_of_runs(runs: Sequence[Run], table: Table) -> list[Section]:
 def sections_of_evaluation(result: EvaluationResult) -> list[Section]:
     """Return the sections of an evaluation of finished models."""
     caption, (head, *rows) = table_of(result)
-    scores = _sheet(f"{caption}.", 1, head, rows, list(notes_on(result)))
+    scores = _sheet(f"{caption}.", 2, head, rows, list(notes_on(result)))
     models = [(one.name, one.method, one.trained_on, ", ".join(one.sources), one.sha256) for one in result.models]
     sites = [(name, one.domain, len(one.models), one.images) for name, one in result.sites.items()]
     counts = "Of each model, right images, also of pairs of models, a confusion matrix and histograms: counts alone."
