@@ -95,8 +95,9 @@ def report(
     """Print the table of finished runs: methods by held-out domains.
 
     Each cell is mean ± std over seeds. Unfinished runs are named and left out; runs that differ in more than method,
-    held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow. Runs on
-    label-skewed sites give FedOMG's Tables 1 and 5 instead, always of the last model.
+    held-out domain and seed are rejected. With FedAvg among the methods, their paired differences to it follow; with
+    local, what the federation gives each site. Runs on label-skewed sites give FedOMG's Tables 1 and 5 instead, always
+    of the last model.
 
     A page also has figures, protocol, what left each site and versions, and the evaluations that lie there.
 

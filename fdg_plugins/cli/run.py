@@ -69,7 +69,8 @@ def run(
     Settings and data are checked before anything starts.
 
     References (erm, irm, groupdro, vrex, iga, fish, fishr) train on the pooled source domains: what could be reached if
-    the data were allowed in one place. fdg report shows them below the methods.
+    the data were allowed in one place. local trains each source site alone: what a federation must beat. fdg report
+    shows them below the methods.
 
     The folder holds the record (results.json), models, log and job, also of a run that failed or was stopped, which
     fdg resume continues. Nothing is ever overwritten.
@@ -202,7 +203,7 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
 def run_reference(
     algorithm: str, plan_for: Callable[..., Plan], data: options.ChosenData, to: Path | None, plugins: Iterable[Path]
 ) -> int:
-    """Train a reference on the pooled source domains, in one process without FLARE; return the exit code."""
+    """Train a reference in one process without FLARE; return the exit code."""
     options.warn_of_unused()
     environment = data.environment()
     asked = plan_for()  # reject invalid settings before a stand-in is drawn

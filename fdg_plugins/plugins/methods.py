@@ -7,8 +7,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.method import Method
 from fdg_plugins.plugins.registry import FILE, Registry
 
-REFERENCES = ("erm", "irm", "groupdro", "vrex", "iga", "fish", "fishr")
-"""The names of the centralised references, which share commands and tables with methods."""
+REFERENCES = ("erm", "irm", "groupdro", "vrex", "iga", "fish", "fishr", "local")
+"""The names of the references, which share commands and tables with methods: on pooled data, and each site alone."""
 
 
 class Methods(Registry[Method]):

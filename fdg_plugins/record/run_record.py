@@ -8,6 +8,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
@@ -39,7 +40,8 @@ class EvaluationRecord(Recorded):
     ``target`` is None unless all held-out sites answered. ``undone``: the model was withdrawn, so no rule selects it.
     ``derived``: by name and domain, the scores that follow from sums over the domain's sites; not written if the task
     has none. ``personal``: the scores of the sites' own models, not written under a method without them. No held-out
-    site has one, and no rule selects by them.
+    site has one, and no rule selects by them. ``own``: if each site trained alone, the scores of its model at every
+    site, by both; ``sites`` has those at the site itself, and at a held-out one the mean of all models.
     """
 
     after_round: int
@@ -51,9 +53,10 @@ class EvaluationRecord(Recorded):
     undone: bool = False
     derived: dict[str, dict[str, float]] = pydantic.Field(default_factory=dict)
     personal: PersonalScores | None = None
+    own: dict[str, dict[str, Judgement]] = pydantic.Field(default_factory=dict)
 
 
-_ONLY_IF_ANY = ("derived", "personal")
+_ONLY_IF_ANY = ("derived", "personal", "own")
 Evaluated = Annotated[
     EvaluationRecord,
     pydantic.WrapSerializer(
@@ -114,6 +117,19 @@ class RunRecord(Recorded):
         cut.choices = cut.choose({})
         return cut
 
+    def of_site(self, site: str) -> Self:
+        """Return the record of one site that trained alone: its models, chosen on its own validation split."""
+        alone = self.model_copy(update={"sources": (site,), "evaluations": [], "choices": []})
+        for one in self.evaluations:
+            alone.add_evaluation(one.after_round, {at: one.own[site][at] for at in (site, *self.held_out)})
+        alone.choices = alone.choose({})
+        return alone
+
+    @cached_property
+    def alone(self) -> list[Self]:
+        """The finished record by site, if each trained alone; else none."""
+        return [self.of_site(site) for site in self.sources if self.evaluations and self.evaluations[0].own]
+
     @property
     def score(self) -> ScoreKind:
         """The score by which the run's models are compared, given by its task."""
@@ -136,25 +152,27 @@ class RunRecord(Recorded):
         scores: Mapping[str, Evaluation],
         expected: Iterable[str] | None = None,
         personal: Mapping[str, Evaluation] | None = None,
+        own: Mapping[str, Mapping[str, Evaluation]] | None = None,
     ) -> EvaluationRecord:
         """Append and return the scores of the global model after a round, with their summaries over source domains.
 
         The mean and the worst score are None unless all ``expected`` sources (default: all) evaluated the model.
-        ``personal``: the scores of the sites' own models, which are summarised likewise.
+        ``personal``: the scores of the sites' own models, which are summarised likewise. ``own``: as in the record.
         """
         evaluators = self.sources if expected is None else tuple(expected)
-        own = None
+        of_sites = None
         if personal:
             totals = [found[self.score.name] for found in self.sums_by_domain(personal).values()]
             pooled = sum(total for total, _ in totals) / sum(count for _, count in totals)
-            own = PersonalScores(**self._summary(personal, evaluators), pooled=pooled)
+            of_sites = PersonalScores(**self._summary(personal, evaluators), pooled=pooled)
         summary = self._summary(scores, evaluators)
         record = EvaluationRecord(
             after_round=after_round,
             **summary,
             target=summary["domains"].get(self.protocol.target),
             derived=self.derived_scores(scores),
-            personal=own,
+            personal=of_sites,
+            own={site: dict(found) for site, found in (own or {}).items()},
         )
         self.evaluations.append(record)
         return record

@@ -103,16 +103,16 @@ def stats(record: RunRecord) -> dict[str, Any]:
 
 def final_table(record: RunRecord) -> str:
     """Return a table of scores per domain, with one row for each selection rule."""
+    if record.alone:
+        return _own_table(record)
     evaluations = {evaluation.after_round: evaluation for evaluation in record.evaluations}
     protocol = record.protocol
     sources = sorted({record.census[site].domain for site in record.sources})
     rows = [["model", *sources, "source mean", "worst source", f"target {protocol.target}"]]
     for choice in record.choices:
         rows += _rows(record, evaluations[choice.after_round], choice, sources)
-    trained = f"{protocol.trained}, " if protocol.trained else ""
-    title = f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
     lines = [
-        f"{record.score.title} of the global model [{marks(record)}]: {title}",
+        f"{record.score.title} of the global model [{marks(record)}]: {_title(record)}",
         f"{method_label(record)}, {counted(len(record.rounds), 'round')}",
         *aligned(rows),
         "Sources are evaluated on validation splits, the target on all its images; it played no part in selection.",
@@ -132,6 +132,30 @@ def final_table(record: RunRecord) -> str:
     if (idle := unchanged(record)) is not None:
         lines.append(f"{idle[0].upper()}{idle[1:]}.")
     return "\n".join(lines)
+
+
+def _title(record: RunRecord) -> str:
+    protocol = record.protocol
+    trained = f"{protocol.trained}, " if protocol.trained else ""
+    return f"{record.data}, {protocol.model}, {trained}{protocol.image_size} px, seed {protocol.seed}"
+
+
+def _own_table(record: RunRecord) -> str:
+    """Return the scores of the model that each site has chosen for itself, at every site."""
+    name, evaluations = record.score.name, {one.after_round: one for one in record.evaluations}
+    rows = [["model of", *record.sources, *(f"target {site}" for site in record.held_out)]]
+    for site, alone in zip(record.sources, record.alone, strict=True):
+        after = next(one.after_round for one in alone.choices if one.rule == "source_validation")
+        own = evaluations[after].own[site]
+        values = (own[at].value(name) for at in (*record.sources, *record.held_out))
+        rows.append([f"{site} (round {after})", *map(record.score.text, values)])
+    return "\n".join(
+        [
+            f"{record.score.title} of each site's own model [{marks(record)}]: {_title(record)}",
+            *aligned(rows),
+            "Each site's own validation split chose its model; the target played no part in it.",
+        ]
+    )
 
 
 def _rows(record: RunRecord, evaluation: EvaluationRecord, choice: Choice, sources: list[str]) -> Iterator[list[str]]:

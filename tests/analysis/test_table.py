@@ -93,7 +93,7 @@ def test_rows_are_in_their_usual_order_with_references_below() -> None:
     ]
     table = build_table(runs, ("last",))
     names = [row[0] for row in text_rows(table.text("markdown", paired=False))]
-    heading = "Centralised references (pooled source data):"
+    heading = "References (pooled source data, or each site alone):"
     assert names == ["FedAvg", "FedOMG", "Mine", heading, "ERM", "IRM"]
     assert bold(table) == [("FedOMG", 1), ("ERM", 1)]  # the best of each block
     assert {line["method"]: (line["rounds"], line["steps"]) for line in lines(table, kind="ours")} == {

@@ -35,6 +35,7 @@ def test_the_defaults_are_domainbeds() -> None:
         "iga": {"strength": 1000.0},
         "fish": {"meta_step": 0.5},
         "fishr": {"strength": 1000.0, "warm_up": 1500, "ema": 0.95},
+        "local": {},
     }
     assert {name: kind.name for name, kind in ALGORITHMS.items()} == {name: name for name in ALGORITHMS}
     settings = make_algorithm("irm", {"strength": 7, "warm_up": 7}).settings()

@@ -169,7 +169,7 @@ def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_
     assert f"next: fdg report {tmp_path / 'run'} --plugin {plugin}, with" in result.stdout
     assert {path.name for path in (tmp_path / "run").iterdir()} == {RESULTS_FILE, LAST_FILE, SELECTED_FILE}
     table = CliRunner().invoke(app, ["report", str(tmp_path)]).stdout.splitlines()
-    assert table[table.index("Centralised references (pooled source data):") + 1].startswith("V-REx ")
+    assert table[table.index("References (pooled source data, or each site alone):") + 1].startswith("V-REx ")
 
 
 def test_a_run_that_fails_after_it_has_begun_has_a_record(tmp_path: Path) -> None:

@@ -147,4 +147,4 @@ def test_a_real_sweep_is_stopped_and_goes_on_beside_a_reference(tmp_path: Path) 
         assert (kept / "global_model_selected.safetensors").stat().st_size > 1000
         assert not (kept / "state").exists()
     table = fdg("report", folder).stdout.splitlines()
-    assert table[table.index("Centralised references (pooled source data):") + 1].startswith("V-REx ")
+    assert table[table.index("References (pooled source data, or each site alone):") + 1].startswith("V-REx ")

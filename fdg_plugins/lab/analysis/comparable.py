@@ -2,7 +2,8 @@
 """Which runs may share a table: they may differ only in method, held-out domain and seed.
 
 Centralised references may be compared with federated runs on the same data: model, data and images must agree among
-all, and training settings such as the number of rounds among the runs of each kind.
+all, and training settings such as the number of rounds among the runs of each kind. Sites that train alone must agree
+with federated runs in everything: the same passes over the same images.
 """
 
 import json
@@ -53,7 +54,7 @@ class Group:
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is a centralised reference."""
+        """Whether this is a reference."""
         return self.runs[0].is_reference
 
     def held_out(self, target: str) -> list[Run]:
@@ -167,10 +168,10 @@ def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:
     yield "data set", run.dataset
     free = {*FREE_FIELDS, *method_fields(record), *apart_from}
     for name, value in record.protocol.model_dump(exclude=free).items():
-        if not run.is_reference or name not in SCHEDULE_SETTINGS:
-            shared = name in SHARED_SETTINGS or not run.is_reference
+        if not run.is_pooled or name not in SCHEDULE_SETTINGS:
+            shared = name in SHARED_SETTINGS or not run.is_pooled
             yield f"{name} of the {'protocol' if shared else 'centralised runs'}", value
-    for name in SCHEDULE_SETTINGS if run.is_reference else ():  # in place of the protocol's
+    for name in SCHEDULE_SETTINGS if run.is_pooled else ():  # in place of the protocol's
         if name not in free:
             yield f"{name} of the centralised runs", record.method.settings.get(name)
     yield "the source of the initial weights", record.initial_weights.label

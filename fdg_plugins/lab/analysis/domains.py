@@ -28,6 +28,7 @@ from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, papers, printed
 from fdg_plugins.lab.analysis.runs import Run, default_settings, method_title
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, note_on, target_score
 from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
+from fdg_plugins.lab.analysis.worth import worth
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.settings.protocol import Protocol
@@ -79,6 +80,7 @@ def build_table(
         facts=line_facts(kept),
         rules=("selection", RULES),
         comparison=compare(_scores(rows), base_of(groups), score),
+        worth=worth(groups, SOURCE_VALIDATION if SOURCE_VALIDATION in rules else rules[0]),
     )
 
 

@@ -32,8 +32,8 @@ def described(runs: Sequence[Run]) -> str:
     """Return the data and settings of ``runs`` in words; the name of the data contains STAND-IN if it applies."""
     records = [run.record for run in runs]
     protocols = [record.protocol for record in records]
-    federated = [run.record for run in runs if not run.is_reference]
-    pooled = [run.record.method.settings["steps"] for run in runs if run.is_reference]
+    federated = [run.record for run in runs if not run.is_pooled]
+    pooled = [run.record.method.settings["steps"] for run in runs if run.is_pooled]
     weights = dict.fromkeys(record.initial_weights.label for record in records)
     trained = sorted({protocol.trained for protocol in protocols})
     most = {protocol.max_samples_per_domain for protocol in protocols}
@@ -63,8 +63,8 @@ def line_facts(runs: Sequence[Run]) -> dict[str, str]:
             "initial_weights": record.initial_weights.label,
             "model": protocol.model,
             "image_size": protocol.image_size,
-            "rounds": None if run.is_reference else protocol.rounds,
-            "steps": record.method.settings.get("steps") if run.is_reference else None,
+            "rounds": None if run.is_pooled else protocol.rounds,
+            "steps": record.method.settings.get("steps") if run.is_pooled else None,
             "sites": len(record.sources),
             "max_samples_per_domain": protocol.max_samples_per_domain,
             "version": _version(run),

@@ -96,8 +96,13 @@ class Run:
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is a centralised reference rather than a federated run."""
+        """Whether this is a reference rather than a federated run."""
         return self.method in ALGORITHMS
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether it is a reference on pooled data, whose rounds are checkpoints."""
+        return self.is_reference and ALGORITHMS[self.method].pools
 
     @property
     def target(self) -> str:
@@ -190,7 +195,7 @@ def _read(file: Path) -> RunRecord:
 def _finished(run: Run, rounds: int | None) -> Run:
     """Return the run, cut off after ``rounds``; raise ``DataError`` for one that is not finished or has fewer."""
     record = run.record
-    if rounds is not None and not run.is_reference:
+    if rounds is not None and not run.is_pooled:
         judged = max((one.after_round for one in record.evaluations), default=0)
         if judged < rounds:
             raise DataError(f"the run has {judged} rounds, expected at least {rounds}.")

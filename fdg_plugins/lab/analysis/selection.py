@@ -13,7 +13,7 @@ images are sources.
 """
 
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -50,7 +50,12 @@ def selected(record: RunRecord, rule: str) -> EvaluationRecord | None:
 
 
 def source_score(record: RunRecord) -> float | None:
-    """Return the score on source validation of the model that it selects; None if no model was evaluated there."""
+    """Return the score on source validation of the model that it selects; None if no model was evaluated there.
+
+    The mean over the sites if each trained alone.
+    """
+    if record.alone:
+        return _over_sites(record, source_score)
     chosen = selected(record, SOURCE_VALIDATION)
     return None if chosen is None else record.source_score(chosen.after_round)
 
@@ -58,12 +63,20 @@ def source_score(record: RunRecord) -> float | None:
 def target_score(record: RunRecord, rule: str, derived: str | None = None) -> float | None:
     """Return the chosen model's score on the held-out domain, not in percent; None if it was not evaluated there.
 
-    ``derived`` names a score that the task derives, in place of the primary one.
+    ``derived`` names a score that the task derives, in place of the primary one. Of sites that trained alone, whose
+    models differ, it is the mean.
     """
+    if record.alone:
+        return _over_sites(record, lambda alone: target_score(alone, rule, derived))
     evaluation = selected(record, rule)
     if evaluation is None or derived is None:
         return None if evaluation is None else evaluation.target
     return evaluation.derived.get(derived, {}).get(record.protocol.target)
+
+
+def _over_sites(record: RunRecord, score: Callable[[RunRecord], float | None]) -> float | None:
+    values = [value for alone in record.alone if (value := score(alone)) is not None]
+    return statistics.fmean(values) if len(values) == len(record.sources) else None
 
 
 class Chosen(NamedTuple):

@@ -34,6 +34,7 @@ from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbe
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
+from fdg_plugins.lab.analysis.worth import worth
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.tasks import ScoreKind
 
@@ -74,7 +75,7 @@ def is_of_sites(runs: Sequence[Run]) -> bool:
             skewed = isinstance(run.dataset, str) and SKEWED in dataset_spec(run.dataset).families
         except SettingsError:  # a data set that is not at hand
             return False
-        return skewed and run.target == TEST and run.record.protocol.partition != "equal" and not run.is_reference
+        return skewed and run.target == TEST and run.record.protocol.partition != "equal" and not run.is_pooled
 
     return all(map(is_skewed, runs))
 
@@ -115,6 +116,7 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
             PAIRED,
             lambda place: place.partition("/")[0],
         ),
+        worth=worth(groups, LAST) if len(columns) == len(shares) == 1 else None,  # pairs have one data set and skew
     )
 
 

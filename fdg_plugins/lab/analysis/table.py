@@ -11,18 +11,30 @@ from fdg_plugins.lab.analysis import estimates
 from fdg_plugins.lab.analysis.estimates import Difference, Estimate
 from fdg_plugins.lab.analysis.pairing import NONE, Comparison
 from fdg_plugins.lab.analysis.render import TERMINAL, Sheet, rendered
+from fdg_plugins.lab.analysis.worth import Worth
 from fdg_plugins.tasks import ScoreKind
 
 OURS, PRINTED, DIFFERENCE, NOTE = "ours", "printed", "difference", "note"
 NOT_COMPARABLE = "not comparable"
 MISSING = "missing"
-REFERENCES = "Centralised references (pooled source data)"
+REFERENCES = "References (pooled source data, or each site alone)"
 CSV = "csv"
 
 FIELDS = (
     *("kind", "method", "label", "selection", "paper", "tables", "backbone", "participation", "on"),
     *("target", "dataset", "skew", "seeds", "mean", "std", "values", "standard_error"),
-    *("within_two_standard_errors", "pairs", "note", "data", "stand_in", "initial_weights", "model", "image_size"),
+    *(
+        "site",
+        "interval",
+        "within_two_standard_errors",
+        "pairs",
+        "note",
+        "data",
+        "stand_in",
+        "initial_weights",
+        "model",
+        "image_size",
+    ),
     *("rounds", "steps", "sites", "max_samples_per_domain", "version"),
 )
 
@@ -87,21 +99,24 @@ class Table:
     facts: Mapping[str, Any]
     rules: tuple[str, Mapping[str, str]]
     comparison: Comparison | None = None
+    worth: Worth | None = None
 
     def text(self, form: str = TERMINAL, *, paired: bool = True) -> str:
         """Return the table in the ``form`` terminal, markdown, latex or csv; but for CSV, fractions are in percent.
 
-        ``paired``: whether the comparison with FedAvg follows below, if there is one.
+        ``paired``: whether the comparisons with FedAvg and with sites alone follow below, if there are any.
         """
         if form == CSV:
             return str(self.numbers(paired=paired).to_csv(index=False, lineterminator="\n"))
         return rendered(self.sheets(paired=paired), form)
 
     def sheets(self, *, paired: bool = True) -> list[Sheet]:
-        """Return captions, data frames of text and notes: of the table, and of the comparison with FedAvg."""
+        """Return captions, data frames of text and notes: of the table, and of the comparisons."""
         sheets = [Sheet(self.caption, self._frame(), len(self.head), self.notes)]
         if paired and self.comparison is not None:
             sheets.append(self.comparison.sheet(self.score, str(self.facts["data"]), self.rules))
+        if paired and self.worth is not None:
+            sheets.append(self.worth.sheet(self.score, str(self.facts["data"])))
         return sheets
 
     def numbers(self, *, paired: bool = True) -> pd.DataFrame:
@@ -109,7 +124,8 @@ class Table:
 
         ``kind`` is that of the row; ``values`` are ``seed:value``, separated by semicolons. A missing cell has 0 seeds
         and no mean. Each note has a line of the kind ``note``. ``paired``: whether lines of the kinds ``mean_rank`` and
-        ``paired_difference`` follow; their ``pairs`` is the number of cells, ``values`` are ``place/seed:difference``.
+        ``paired_difference`` follow; their ``pairs`` is the number of cells, ``values`` are ``place/seed:difference``;
+        then, of the kinds ``alone``, ``federated`` and ``federated_minus_alone``, those of each ``site``.
         """
         lines = [
             {
@@ -127,6 +143,8 @@ class Table:
             fields = {label: {**self.facts, **row.fields, "method": row.method} for label, row in ours.items()}
             apart = ((one, {self.rules[0]: one["rule"], "participation": None}) for one in self.comparison.lines())
             lines += [{**fields[one["label"]], **one, **of} for one, of in apart]
+        if paired and self.worth is not None:
+            lines += [{**self.facts, **one} for one in self.worth.lines()]
         return pd.DataFrame(lines, columns=FIELDS, dtype=object)
 
     @property

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centralised references: algorithms of domain generalization on the pooled source data, in one process, without FLARE.
+"""References in one process, without FLARE: algorithms on the pooled source data, and each source site alone.
 
-They are not federated methods: each step uses a batch of every source domain, which no federation can do. Their results
-are a reference for what a federated method could reach on the same data.
+They are not federated methods: each step uses a batch of every source domain, which no federation can do, or no site
+learns from another. Their results show what a federated method could reach on the same data, and what it must beat.
 
     >>> from fdg_plugins.lab.centralised import ALGORITHMS, make_algorithm
     >>> [algorithm.title for algorithm in ALGORITHMS.values()]
-    ['ERM', 'IRM', 'GroupDRO', 'V-REx', 'IGA', 'Fish', 'Fishr']
+    ['ERM', 'IRM', 'GroupDRO', 'V-REx', 'IGA', 'Fish', 'Fishr', 'Local']
     >>> make_algorithm("irm", {"strength": 10})
     CentralisedIRM(strength=10.0, warm_up=500)
 
@@ -29,7 +29,7 @@ from dataclasses import fields
 from typing import Any
 
 from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
-from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM
+from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM, LocalOnly
 from fdg_plugins.lab.centralised.algorithms import (
     CentralisedFish,
     CentralisedGroupDRO,
@@ -47,6 +47,7 @@ _ORDER = (
     CentralisedIGA,
     CentralisedFish,
     CentralisedFishr,
+    LocalOnly,
 )
 ALGORITHMS: Mapping[str, type[Algorithm]] = {algorithm.name: algorithm for algorithm in _ORDER}
 """All algorithms by name, in the order of tables."""

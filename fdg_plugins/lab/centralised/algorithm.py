@@ -45,12 +45,14 @@ class Algorithm:
     """The settings of an algorithm and its step. A subclass checks its settings on construction.
 
     ``name`` identifies the algorithm in commands and records, ``title`` in tables and figures.
-    ``needs_labelled_images``: whether the algorithm is defined only for tasks with one class per image.
+    ``needs_labelled_images``: whether the algorithm is defined only for tasks with one class per image. ``pools``:
+    whether one model is trained on all source domains, rather than one at each site.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
+    pools: ClassVar[bool] = True
 
     @property
     def restarts_at(self) -> int | None:
@@ -129,6 +131,18 @@ class CentralisedERM(Algorithm):
 
     name: ClassVar[str] = "erm"
     title: ClassVar[str] = "ERM"
+
+
+@dataclass(frozen=True)
+class LocalOnly(Algorithm):
+    """Each source site alone: the images, passes and optimizer of the federated runs, and its own selection.
+
+    What a site that considers a federation compares it with. Nothing is shared.
+    """
+
+    name: ClassVar[str] = "local"
+    title: ClassVar[str] = "Local"
+    pools: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)

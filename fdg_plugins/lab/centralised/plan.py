@@ -5,7 +5,7 @@ Network, images and splits are those of the federated runs on the same data (``s
 ``quick`` of ``settings.protocols``). Optimizer and number of steps are DomainBed's, and so are rate and batches
 for images with a class: Gulrajani, Lopez-Paz, "In Search of Lost Domain Generalization", ICLR 2021. For images with
 masks, which DomainBed does not have, rate and batches are those of the federated runs. Images have the shape
-``[B, C, S, S]``: B is ``batch_size`` per domain, S ``image_size``.
+``[B, C, S, S]``: B is ``batch_size`` per domain, S ``image_size``. Sites that train alone have all settings of FedAvg.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
-from fdg_plugins.lab.centralised import algorithm_settings, make_algorithm
+from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
+from fdg_plugins.plans.job_settings import job_settings
 from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plugins.composition import BASE, parse_method
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import SGD, Protocol
@@ -46,6 +48,8 @@ SHARED_SETTINGS = (
     "scores",
     "selected_by",
 )
+# Of a protocol, what a run is asked for otherwise, and what no site that trains alone has.
+_NOT_ALONE = {"dataset", "target", "task", "seed", "plugins", "objective"}
 _OF_SGD = ("learning_rate", "momentum", "weight_decay")
 # DomainBed: one rate and size for photographs, one for digits, which are the families by channels.
 _DOMAINBED: Mapping[str, Mapping[str, Any]] = {
@@ -92,7 +96,7 @@ SCHEDULE_SETTINGS = tuple(field.name for field in fields(Schedule))
 class Plan(NamedTuple):
     """One centralised run, checked: the algorithm, the schedule, and the protocol with all values in force.
 
-    In ``protocol``, a round stands for the steps up to one checkpoint.
+    In ``protocol``, a round stands for the steps up to one checkpoint; of sites alone, the schedule counts rounds.
     """
 
     algorithm: Algorithm
@@ -101,13 +105,15 @@ class Plan(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of schedule and algorithm by name, as the record stores them."""
-        return {**asdict(self.schedule), **self.algorithm.settings()}
+        return {**(asdict(self.schedule) if self.algorithm.pools else {}), **self.algorithm.settings()}
 
 
 def setting_names(algorithm: str) -> tuple[str, ...]:
     """Return the names of all settings of a run of ``algorithm``."""
-    of_protocol = (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
-    return tuple(dict.fromkeys([*algorithm_settings(algorithm), *SCHEDULE_SETTINGS, *of_protocol]))
+    own, of_protocol = algorithm_settings(algorithm), (*SHARED_SETTINGS, "batch_size", *_OF_SGD)
+    if not ALGORITHMS[algorithm].pools:
+        return tuple(name for name in Protocol.model_fields if name not in _NOT_ALONE)
+    return tuple(dict.fromkeys([*own, *SCHEDULE_SETTINGS, *of_protocol]))
 
 
 def make_plan(
@@ -120,17 +126,22 @@ def make_plan(
     protocol: str = PAPER,
     stand_in: bool = False,
 ) -> Plan:
-    """Return the checked plan of one run with seed ``seed``, in which all domains but ``target`` are pooled.
+    """Return the checked plan of one run with seed ``seed``, in which all domains but ``target`` are sources.
 
-    ``given`` overrides the defaults, which come from ``protocol``, ``"paper"`` or ``"quick"``; ``stand_in`` has shorter
-    ones. A warm-up that is not given keeps DomainBed's share of the total steps. Raises ``SettingsError`` for an
-    unknown name, a value out of range, or settings that contradict each other.
+    ``given`` overrides the defaults, which come from ``protocol``, for pooled data ``"paper"`` or ``"quick"``;
+    ``stand_in`` has shorter ones. A warm-up that is not given keeps DomainBed's share of the total steps. Raises
+    ``SettingsError`` for an unknown name, a value out of range, or settings that contradict each other.
     """
     own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
     known = setting_names(algorithm)
     if unknown := [name for name in chosen if name not in known]:
         hint = did_you_mean(unknown[0], known)
-        raise SettingsError(f"a centralised run of {algorithm!r} has no setting {unknown[0]!r}; {hint}")
+        raise SettingsError(f"a run of {algorithm!r} has no setting {unknown[0]!r}; {hint}")
+    if not ALGORITHMS[algorithm].pools:
+        named = _only(protocol_settings(protocol, dataset, parse_method(BASE)), known)
+        alone = job_settings(parse_method(BASE), dataset, {**named, **chosen, "target": target, "seed": seed}).plans
+        of_sites = (alone.stand_in if stand_in else alone.real).protocol
+        return Plan(make_algorithm(algorithm, {}), Schedule(of_sites.optimizer, of_sites.rounds, 1), of_sites)
     if protocol not in (PAPER, QUICK):
         raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
     sgd = chosen.get("optimizer") == SGD

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One centralised run: the census of the domains, training with an evaluation per checkpoint, record and models.
+"""One run of a reference: the census of the domains, training with an evaluation per checkpoint, record and models.
 
 Every domain is opened, split and evaluated by the class that a site of a federated run uses, and the record has the
-form of a federated run with one site per domain, with checkpoints in place of rounds. The model's state dict has the
-names and shapes of the federated run's.
+form of a federated run, with checkpoints in place of rounds on pooled data, where each domain is one site. The model's
+state dict has the names and shapes of the federated run's. Sites that train alone also train by that class.
 """
 
 import json
+import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from typing import Protocol as Interface
 
 import torch
@@ -19,25 +22,31 @@ from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 from fdg_plugins.controllers.run_files import FILES
-from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import DataError, Stopped, counted, told
+from fdg_plugins.data import SharedDomains, dataset_spec
+from fdg_plugins.errors import DataError, FDGError, Stopped, counted, told
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
 from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
+from fdg_plugins.messages import Evaluation, ScoreSum
+from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
 from fdg_plugins.record.display import Display
 from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method, RoundRecord
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import marks
+from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
+from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.storage import save_tensors, write_bytes
-from fdg_plugins.training.global_model import initial_model
+from fdg_plugins.training.global_model import GlobalModel, initial_model
 from fdg_plugins.training.loop import ShouldStop
+from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer
-from fdg_plugins.training.session import SiteSession
+from fdg_plugins.training.session import SiteSession, Tensors
+from fdg_plugins.training.statistics import read_payload, running_statistics
 
 
 class Watcher(Interface):
@@ -60,26 +69,29 @@ def run_centralised(
     begun by then, the record says that the run was stopped, and why.
     """
     config = config.model_copy(update={"compile": False})  # the algorithms train with a network of their own
+    protocol, pools = plan.protocol, plan.algorithm.pools
+    shared: dict[str, Any] = {} if pools else {"shared": SharedDomains(), "networks": SharedNetworks()}
     sessions = {}
-    for domain in dataset_spec(plan.protocol.dataset).domains:
+    for name in dataset_spec(protocol.dataset).domains if pools else domains_of_sites(protocol.dataset, dict(protocol)):
         if should_stop():
             raise Stopped
-        sessions[domain] = SiteSession(domain, config, plan.protocol, cache)
+        sessions[name] = SiteSession(name, config, protocol, cache, **shared)
     replies = {name: session.census(should_stop) for name, session in sessions.items()}
-    federation = take_census(replies, {}, plan.protocol.target, plan.protocol.learned)
-    if small := [name for name in federation.sources if replies[name].num_train < LEAST_BATCH]:
+    federation = take_census(replies, {}, protocol.target, protocol.learned)
+    if pools and (small := [name for name in federation.sources if replies[name].num_train < LEAST_BATCH]):
         raise DataError(field="training images", value=small[0], expected=f"at least {LEAST_BATCH} in each domain")
-    start = initial_model(plan.protocol, len(federation.classes), len(federation.sources))
+    start = initial_model(protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
-    code = code_of(names_in(plan.protocol), ())
-    record = new_record(federation, plan.protocol, method, InitialWeights(**vars(start.weights)), code)
+    code = code_of(names_in(protocol), ())
+    record = new_record(federation, protocol, method, InitialWeights(**vars(start.weights)), code)
     watcher.show(record)
-    return _Run(plan, sessions, record, folder, watcher, should_stop).carry_out(start.model.state)
+    kind = _Run if pools else _AloneRun
+    return kind(plan, sessions, record, folder, watcher, should_stop).carry_out(start.model)
 
 
 @dataclass
 class _Run:
-    """One run from its first evaluation to its end; owns the model, the record and the files."""
+    """One run from its first evaluation to its end, here on pooled data; owns the model, the record and the files."""
 
     plan: Plan
     sessions: Mapping[str, SiteSession]
@@ -88,22 +100,30 @@ class _Run:
     watcher: Watcher
     should_stop: ShouldStop
     started: float = field(default_factory=time.perf_counter)
+    steps_done = 0
 
-    def carry_out(self, state: dict[str, torch.Tensor]) -> RunRecord:
-        """Train and evaluate from ``state``, as round 0, up to the last checkpoint; return the record.
+    def carry_out(self, start: GlobalModel) -> RunRecord:
+        """Train and evaluate from ``start``, as round 0, up to the last checkpoint; return the record.
 
         An error is recorded as the reason for stopping and raised again.
         """
-        training = self._begin(state)
+        self.begin(start)
         try:
-            self._evaluate(training)
+            self._evaluate()
             for checkpoint in range(1, self.plan.schedule.checkpoints + 1):
-                self.record.rounds.append(self._train(training, checkpoint))
-                self._evaluate(training)
+                began = time.perf_counter()
+                local = self.train(checkpoint)
+                none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
+                seconds, trained = time.perf_counter() - began, tuple(local)
+                self.record.rounds.append(
+                    RoundRecord(round=checkpoint, drawn=trained, sites=trained, local=local, seconds=seconds, **none)
+                )
+                self._evaluate()
         except Exception as error:
-            steps = f"it was stopped after step {training.steps_done} of {self.plan.schedule.steps}."
+            unit = "step" if self.plan.algorithm.pools else "round"
+            where = f"it was stopped after {unit} {self.steps_done} of {self.plan.schedule.steps}."
             self.record.status = "stopped"
-            self.record.stopped_because = steps if isinstance(error, Stopped) else told(error)
+            self.record.stopped_because = where if isinstance(error, Stopped) else told(error)
             with suppress(DataError):  # if writing is what failed, the raised error says so
                 self._save_record()
             raise
@@ -111,11 +131,11 @@ class _Run:
         self._save_record()
         return self.record
 
-    def _begin(self, state: dict[str, torch.Tensor]) -> PooledTraining:
-        """Return the training of a model that begins with ``state``."""
+    def begin(self, start: GlobalModel) -> None:
+        """Prepare the training of a model that begins with ``start``."""
         protocol, sources = self.plan.protocol, self.record.sources
         first = self.sessions[sources[0]]
-        model = first.load(state)
+        model = first.load(start.state)
         workers, device, data = first.config.workers, first.policy.device, [self.sessions[one].data for one in sources]
         domains = [endless_batches(one, protocol, workers=workers, device=device) for one in data]
 
@@ -123,16 +143,20 @@ class _Run:
             # Not fused: it would round in another order than the runs of earlier versions.
             return make_optimizer(model.parameters(), protocol, protocol.learning_rate, None)
 
-        return PooledTraining(model, self.plan.algorithm, domains, optimizer, first.policy, first.task)
+        self.training = PooledTraining(model, self.plan.algorithm, domains, optimizer, first.policy, first.task)
 
-    def _train(self, training: PooledTraining, checkpoint: int) -> RoundRecord:
-        """Take the steps up to ``checkpoint`` (counted from 1); return their record, in which all traffic is zero."""
+    def _stepped(self, steps_done: int) -> None:
+        self.steps_done = steps_done
+        self.watcher.stepped(steps_done)
+
+    def train(self, checkpoint: int) -> dict[str, LocalRecord]:
+        """Train up to ``checkpoint`` (counted from 1); return the record of each source."""
         began, steps, sources = time.perf_counter(), self.plan.schedule.steps_of(checkpoint), self.record.sources
         protocol, device = self.plan.protocol, self.sessions[sources[0]].policy.device
         with seeded(protocol.seed, "pooled", checkpoint, "layers", device=device):  # dropout
-            risks = training.train(steps, self.should_stop, self.watcher.stepped)
+            risks = self.training.train(steps, self.should_stop, self._stepped)
         seconds = time.perf_counter() - began
-        local = {
+        return {
             name: LocalRecord(
                 epoch_losses=(risk,),
                 local=None,
@@ -143,23 +167,33 @@ class _Run:
             )
             for name, risk in zip(sources, risks, strict=True)
         }
-        none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
-        return RoundRecord(round=checkpoint, drawn=sources, sites=sources, local=local, seconds=seconds, **none)
 
-    def _evaluate(self, training: PooledTraining) -> None:
-        """Evaluate the model on all domains, save it, and save a copy if it is the best so far in source validation.
+    def evaluate(self, after: int) -> None:
+        """Evaluate after a round on all domains, and save the model, also as the selected one if it is the best so far.
 
         The target's score is recorded and never used for selection.
         """
-        record, after = self.record, len(self.record.rounds)
-        scores = {
-            domain: session.evaluate(
-                training.model, "test" if domain == record.protocol.target else "validation", self.should_stop
-            )
-            for domain, session in self.sessions.items()
-        }
-        record.add_evaluation(after, scores)
+        model, record = self.training.model, self.record
+        record.add_evaluation(after, self.scores(model))
         record.choices = record.choose(FILES)
+        chosen = {choice.rule: choice.after_round for choice in record.choices}
+        for file in (LAST_FILE, *([SELECTED_FILE] if chosen["source_validation"] == after else [])):
+            self.save(file, model.state_dict(), after)
+
+    def _evaluate(self) -> None:
+        self.evaluate(len(self.record.rounds))
+        self._save_record()
+        self.watcher.show(self.record)
+
+    def scores(self, model: torch.nn.Module) -> dict[str, Evaluation]:
+        """Return the scores of a model on the images of all sites that evaluate it."""
+        held_out, stop = self.record.held_out, self.should_stop
+        of = self.sessions.items()
+        return {name: one.evaluate(model, "test" if name in held_out else "validation", stop) for name, one in of}
+
+    def save(self, file: str, state: Tensors, after: int, **more: str) -> None:
+        """Save a model as it is after a round."""
+        record = self.record
         description = {
             "model": record.protocol.model,
             "classes": json.dumps(record.classes),
@@ -169,15 +203,66 @@ class _Run:
             "after_round": str(after),
             "initial_weights": record.initial_weights.label,
         }
-        chosen = {choice.rule: choice.after_round for choice in record.choices}
-        for file in (LAST_FILE, *([SELECTED_FILE] if chosen["source_validation"] == after else [])):
-            save_tensors(self.folder / file, training.model.state_dict(), description)
-        self._save_record()
-        self.watcher.show(record)
+        save_tensors(self.folder / file, state, description | more)
 
     def _save_record(self) -> None:
         self.record.seconds = time.perf_counter() - self.started
         write_bytes(self.folder / RESULTS_FILE, self.record.model_dump_json(indent=1).encode() + b"\n")
+
+
+class _AloneRun(_Run):
+    """A model of each source site, which goes on from its own in each round in which a federation would draw it."""
+
+    def begin(self, start: GlobalModel) -> None:
+        self.models = {site: copy(start) for site in self.record.sources}  # which replace their tensors
+        self.kept = dict.fromkeys(self.record.sources, Kept())
+        for site in self.record.sources:
+            self._measure(site)
+
+    def _measure(self, site: str) -> None:
+        """Measure a model's normalization statistics anew, where the protocol says so."""
+        session, model = self.sessions[site], self.models[site]
+        if model.reestimated:
+            payload = session.statistics(model.state, self.should_stop, self.kept[site].personal)
+            reader, count = PayloadValidator(site, FDGError), len(session.data.train)
+            model.replace(running_statistics(read_payload(reader, payload, model.reestimated, count)))
+
+    def train(self, checkpoint: int) -> dict[str, LocalRecord]:
+        stop, local = self.should_stop, dict[str, LocalRecord]()
+        for site in self.plan.protocol.draw_sites(self.record.sources, checkpoint):
+            session, model = self.sessions[site], self.models[site]
+            done = session.train(model.state, checkpoint - 1, stop, lambda *_: None, kept=self.kept[site])
+            model.apply(done.update)
+            self.kept[site] = done.kept
+            self._measure(site)
+            own = done.report.model_dump(include={"epoch_losses", "local", "steps", "learning_rate", "seconds"})
+            local[site] = LocalRecord(**own, num_samples=len(session.data.train))
+        self.steps_done = checkpoint
+        self.watcher.stepped(checkpoint)
+        return local
+
+    def evaluate(self, after: int) -> None:
+        own, record = dict[str, dict[str, Evaluation]](), self.record
+        for site, model in self.models.items():
+            own[site] = self.scores(self.sessions[site].load(model.state, self.kept[site].personal))
+        scores = {site: found[site] for site, found in own.items()}
+        scores |= {site: _together([found[site] for found in own.values()]) for site in record.held_out}
+        record.add_evaluation(after, scores, own=own)
+        record.choices = [one for one in record.choose({}) if one.rule == "last"]  # every site chooses its own
+        for site, model in self.models.items():
+            if any(one.after_round == after for one in record.of_site(site).choices if one.rule == "source_validation"):
+                state = {**model.state, **self.kept[site].personal}
+                self.save(f"{LOCAL_FOLDER}/{site}.safetensors", state, after, site=site)
+
+
+def _together(scores: Sequence[Evaluation]) -> Evaluation:
+    """Return the scores of several models on the same images as one, whose scores are their means."""
+    sums: dict[str, ScoreSum] = {}
+    for name, one in ((name, one) for found in scores for name, one in found.sums.items()):
+        before = sums.get(name, ScoreSum(sum=0.0, count=0))
+        sums[name] = ScoreSum(sum=before.sum + one.sum, count=before.count + one.count)
+    loss = statistics.fmean(found.loss for found in scores)
+    return Evaluation(split="test", loss=loss, count=sum(found.count for found in scores), sums=sums)
 
 
 class RunDisplay(Display):
@@ -199,12 +284,15 @@ class RunDisplay(Display):
     def _begun(self, record: RunRecord) -> Iterator[str]:
         protocol, schedule, algorithm = self._plan.protocol, self._plan.schedule, self._plan.algorithm
         own = ", ".join(f"{name} {value}" for name, value in algorithm.settings().items())
-        yield f"{record.data} [{marks(record)}]: pooled {', '.join(record.sources)}; held out {protocol.target}"
-        title = f"{algorithm.title} ({own})" if own else algorithm.title
-        yield f"{title}, a centralised reference: it sees all source domains at once"
+        how, unit, what = "each alone", "round", "a reference: no site learns from another"
+        if algorithm.pools:
+            how, unit, what = "pooled", "step", "a centralised reference: it sees all source domains at once"
+        sources = ", ".join(record.sources)
+        yield f"{record.data} [{marks(record)}]: {how} {sources}; held out {protocol.target}"
+        yield f"{algorithm.title} ({own}), {what}" if own else f"{algorithm.title}, {what}"
         yield (
             f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
-            f"{counted(schedule.steps, 'step')} of {schedule.optimizer}, "
+            f"{counted(schedule.steps, unit)} of {schedule.optimizer}, "
             f"batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
         )
 
@@ -215,6 +303,7 @@ class RunDisplay(Display):
             last = record.rounds[-1]
             done = min(last.round * schedule.checkpoint_every, schedule.steps)
             losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
-            parts = [f"step {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
+            unit = "step" if self._plan.algorithm.pools else "round"
+            parts = [f"{unit} {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
         scores = (f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}")
         return " | ".join([*parts, *scores])

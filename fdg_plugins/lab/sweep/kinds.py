@@ -18,7 +18,7 @@ from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, check_signs
 from fdg_plugins.lab.sweep.machine import Machine, run_environment
 from fdg_plugins.lab.sweep.plan import PlannedRun, as_json
 from fdg_plugins.lab.sweep.processes import Launch
-from fdg_plugins.plugins.composition import find_method, parse_method
+from fdg_plugins.plugins.composition import BASE, find_method, parse_method
 from fdg_plugins.plugins.files import files_behind
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
@@ -93,7 +93,7 @@ class OneProcessRuns(FederatedRuns):
 
 
 class ReferenceRuns:
-    """ERM, IRM and the other algorithms on pooled data: an ``fdg run`` each, in one process that uses all cores."""
+    """Algorithms on pooled data, and sites alone: an ``fdg run`` each, in one process that uses all cores."""
 
     title = "fdg run"
     results = Path(WORKSPACE)
@@ -134,7 +134,7 @@ def is_federated(method: str) -> bool:
 
 
 def is_reference(method: str) -> bool:
-    """Return whether the first part of a name is an algorithm on pooled data."""
+    """Return whether the first part of a name is a reference, which runs without a federation."""
     return method.split("+")[0] in ALGORITHMS
 
 
@@ -145,13 +145,13 @@ def kind_of(method: str) -> RunKind:
     if is_reference(method):
         return REFERENCE
     hint = did_you_mean(method.split("+")[0], [*METHODS.names(), *ALGORITHMS])
-    raise SettingsError(f"method {shorten(method)} is neither a federated method nor a centralised reference; {hint}")
+    raise SettingsError(f"method {shorten(method)} is neither a federated method nor a reference; {hint}")
 
 
 def canonical_name(method: str) -> str:
     """Return the published name, or that of the composition; references cannot be composed."""
     if kind_of(method) is REFERENCE and method not in ALGORITHMS:
-        raise SettingsError(field="method", value=method, expected="a centralised reference without parts")
+        raise SettingsError(field="method", value=method, expected="a reference without parts")
     return method if is_reference(method) else parse_method(method).name
 
 
@@ -163,9 +163,11 @@ def settings_of(method: str) -> Collection[str]:
 def base_settings(protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
     """Return a named protocol as settings of a run of ``method``, all of them: a recipe knows only its own.
 
-    A reference receives the protocol's name, whose values differ from those of federated runs.
+    A reference on pooled data receives the protocol's name, whose values differ from those of federated runs.
     """
-    return {} if is_reference(method) else protocol_settings(protocol, dataset, parse_method(method))
+    if is_reference(method):
+        return {} if ALGORITHMS[method].pools else protocol_settings(protocol, dataset, parse_method(BASE))
+    return protocol_settings(protocol, dataset, parse_method(method))
 
 
 def launch(

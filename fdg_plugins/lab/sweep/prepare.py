@@ -149,12 +149,13 @@ def check_protocols(protocols: Collection[Protocol], environment: Mapping[str, s
 def with_budgets(
     plan: tuple[PlannedRun, ...], request: Request, data: DataFound, environment: Mapping[str, str]
 ) -> tuple[PlannedRun, ...]:
-    """Return the plan with the sweep's budget for each reference whose number of steps is not set.
+    """Return the plan with the sweep's budget for each reference on pooled data whose number of steps is not set.
 
     Between two checkpoints, a reference makes as many passes over the images as FedAvg does in a round of this sweep,
     and it has a checkpoint for each round; of several values of ``rounds`` or ``local_epochs``, the largest counts.
     """
-    pooled = [run for run in plan if is_reference(run.method) and "steps" not in run.settings]
+    references = (run for run in plan if is_reference(run.method) and "steps" in settings_of(run.method))
+    pooled = [run for run in references if "steps" not in run.settings]
     if not pooled:
         return plan
     both = request.model_copy(update={"methods": tuple(dict.fromkeys((*request.methods, BASE)))})

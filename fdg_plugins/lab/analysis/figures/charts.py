@@ -118,7 +118,7 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
     material = Material(runs)
     stated, score = stated_of(runs), material.runs[0].record.score
-    if steps := [run.record.method.settings["checkpoint_every"] for run in runs if run.is_reference]:
+    if steps := [run.record.method.settings["checkpoint_every"] for run in runs if run.is_pooled]:
         stated["caption"] += f"; {span(steps, 'step')} of a reference count as a round"
     by_target = {target: [run for run in material.runs if run.target == target] for target in material.targets}
     chart = Chart(
@@ -136,11 +136,11 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 
 def _scores(material: Material, target: str) -> Iterator[Line]:
-    last = max((run.record.protocol.rounds for run in material.runs if not run.is_reference), default=math.inf)
+    last = max((run.record.protocol.rounds for run in material.runs if not run.is_pooled), default=math.inf)
     for group, look in material.groups:
         members = group.held_out(target)
         points = over_seeds(members, lambda run: {one.after_round: one.target for one in run.record.evaluations})
-        if points and any(run.is_reference and run.record.protocol.rounds > last for run in members):
+        if points and any(run.is_pooled and run.record.protocol.rounds > last for run in members):
             # Checkpoints of another budget are no rounds: its last score is a level line.
             level = points[max(points)]
             yield Line(group.title, look, {0: level, last: level}, TARGET, is_constant=True)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a federation gives a site: pairs with its own model, intervals over independent values, and their absence."""
+
+import itertools
+
+import pytest
+from scipy import stats
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.record.round_record import Method
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, evaluation, lines, means, run
+
+ALONE = Method(aggregator="LocalOnly", settings={})
+OWN = (0.2, 0.8, 0.4)  # accuracies of a site's model after each round on its own images: the second is chosen
+
+
+def trained_alone(target: str, seed: int, **protocol: int) -> Run:
+    """Return a run of sites alone: each has OWN at home, and 0.3 at any other."""
+    stub = run(f"alone-{target}-{seed}", ALONE, target, seed, protocol=protocol)
+    sources = stub.record.sources
+    stub.record.evaluations.clear()
+    for number, accuracy in enumerate(OWN):
+        own = {site: {at: evaluation(accuracy if at == site else 0.3) for at in (*sources, target)} for site in sources}
+        stub.record.add_evaluation(number, own[sources[0]], own=own)
+    return stub
+
+
+def federated(target: str, seed: int, source: float, accuracy: float) -> Run:
+    return run(f"fed-{target}-{seed}", FEDAVG, target, seed, (accuracy,), sources=[(source,) * 3])
+
+
+def test_the_difference_has_an_interval_over_seeds_at_home_and_over_held_out_domains_elsewhere() -> None:
+    gains = {("photo", 0): 0.1, ("photo", 1): 0.3, ("sketch", 0): 0.2, ("sketch", 1): 0.4}
+    runs = [trained_alone(*pair) for pair in gains]
+    runs += [federated(*pair, 0.5 + gain, 0.3 + gain) for pair, gain in gains.items()]
+    table = build_table(runs)
+    assert means(table)["Local", "photo"] == pytest.approx(0.3)
+    found = {(line["site"], line["on"]): line for line in lines(table, kind="federated_minus_alone")}
+    assert set(found) == set(itertools.product(DOMAINS, ("own data", "held out")))
+    home, away = found["cartoon", "own data"], found["cartoon", "held out"]
+    assert (home["mean"], home["pairs"]) == (pytest.approx(0.75 - 0.8), 4)
+    for line, values in ((home, (-0.15, 0.05)), (away, (0.2, 0.3))):  # means over domains by seed, and the reverse
+        low, high = stats.t.interval(0.95, 1, sum(values) / 2, stats.sem(values))
+        assert (line["mean"] - line["interval"], line["mean"] + line["interval"]) == pytest.approx((low, high))
+    alone, both = (lines(table, kind=kind, site="cartoon", on="own data")[0] for kind in ("alone", "federated"))
+    assert (alone["mean"], both["mean"]) == (pytest.approx(0.8), pytest.approx(0.75))
+
+
+def test_one_seed_gives_no_interval_and_the_table_says_so() -> None:
+    table = build_table([trained_alone("photo", 0), federated("photo", 0, 0.9, 0.5)])
+    assert {line["interval"] for line in lines(table, kind="federated_minus_alone")} == {None}
+    text = table.text()
+    assert "+10.0" in text
+    assert "more seeds are needed" in text
+    assert "Is the federation" not in build_table([federated("photo", 0, 0.9, 0.5)]).text()
+
+
+def test_a_sites_personal_model_counts_at_home() -> None:
+    theirs = federated("photo", 0, 0.5, 0.5)
+    (only,), sources = theirs.record.evaluations, theirs.record.sources
+    theirs.record.evaluations.clear()
+    theirs.record.add_evaluation(0, only.sites, personal=dict.fromkeys(sources, evaluation(0.95)))
+    table = build_table([trained_alone("photo", 0), theirs])
+    assert {line["mean"] for line in lines(table, kind="federated", on="own data")} == {0.95}
+    assert {line["mean"] for line in lines(table, kind="federated", on="held out")} == {0.5}
+
+
+def test_other_passes_over_the_images_are_refused() -> None:
+    with pytest.raises(SettingsError):
+        build_table([trained_alone("photo", 0, local_epochs=3), federated("photo", 0, 0.9, 0.5)])
