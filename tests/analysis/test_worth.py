@@ -54,6 +54,10 @@ def test_one_seed_gives_no_interval_and_the_table_says_so() -> None:
     assert "+10.0" in text
     assert "more seeds are needed" in text
     assert "Is the federation" not in build_table([federated("photo", 0, 0.9, 0.5)]).text()
+    bare = trained_alone("photo", 0)
+    for one in bare.record.evaluations:  # as of a study, which does not keep them
+        one.own.clear()
+    assert "Is the federation" not in build_table([bare, federated("photo", 0, 0.9, 0.5)]).text()
 
 
 def test_a_sites_personal_model_counts_at_home() -> None:

@@ -94,7 +94,8 @@ class Worth:
 
 def worth(groups: Sequence[Group], rule: str) -> Worth | None:
     """Return what each method gives each site under a selection rule; None if no pair has sites that trained alone."""
-    local = (run for group in groups if group.method == LocalOnly.name for run in group.runs)
+    # The records of a study have no scores of each site's model.
+    local = (run for group in groups if group.method == LocalOnly.name for run in group.runs if run.record.alone)
     alone, gains = {(run.target, run.seed): site_scores(run, rule) for run in local}, list[Gain]()
     for group in (group for group in groups if alone and not group.is_reference):
         pairs: dict[tuple[str, str], dict[Pair, tuple[float, float]]] = {}
