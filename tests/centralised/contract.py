@@ -24,6 +24,7 @@ SMALL, NORMALISED = (1, 3, 4), (3, 16, 16)
 # Settings with which every step equals ERM's, bit for bit; of Fish there are none.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "erm": {},
+    "local": {},  # each site's step is ERM's on its own images
     "groupdro": {"step_size": 0.0},
     **{name: {"strength": 0.0} for name in ("irm", "vrex", "iga", "fishr")},
 }
