@@ -105,11 +105,11 @@ class TrainingProcess:
             # In a thread, since a process that hangs reads nothing, and the pipe is soon full.
             threading.Thread(target=_send_unless_ended, args=(self._pipe, _message(task)), daemon=True).start()
             while not should_stop():
-                if self._pipe.poll(POLL_S):
-                    answer = _receive(self._pipe)
-                    if isinstance(answer, TaskResult):
-                        return answer
-                    say(answer)
+                if not self._pipe.poll(POLL_S):
+                    continue
+                if isinstance(answer := _receive(self._pipe), TaskResult):
+                    return answer
+                say(answer)
             return TaskResult("aborted")
         except (EOFError, OSError):
             assert self._child is not None

@@ -13,6 +13,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
@@ -159,13 +160,12 @@ def _rows(group: Group, participation: float, against: str | None, columns: Iter
 def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
     """Return the paper's numbers for a method of this package: those of Table 5, for all sites also of Table 1."""
     found: dict[str, Estimate] = {}
-    for table in TABLES:
-        for number in printed_numbers():
-            if (number.paper, number.table) == (PAPER, table) and method_of(number.method) == method:
-                alpha, share = _SETTING.fullmatch(number.setting).groups()  # type: ignore[union-attr]
-                if (1.0 if table == 1 else float(share)) == participation:
-                    column = Column(number.dataset, f"alpha={float(alpha):g}")
-                    found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
+    for table, number in product(TABLES, printed_numbers()):
+        if (number.paper, number.table) == (PAPER, table) and method_of(number.method) == method:
+            alpha, share = _SETTING.fullmatch(number.setting).groups()  # type: ignore[union-attr]
+            if (1.0 if table == 1 else float(share)) == participation:
+                column = Column(number.dataset, f"alpha={float(alpha):g}")
+                found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
     return found
 
 
