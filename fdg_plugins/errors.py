@@ -245,18 +245,16 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
-def check_number(
-    name: str, value: Any, *, at_least: float = 0, above: float | None = None, at_most: float = math.inf
-) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a number in [``at_least``, ``at_most``] of at most ``LARGEST``.
+def check_number(name: str, value: Any, *, above: float | None = None, at_most: float = math.inf) -> None:
+    """Raise ``SettingsError`` unless ``value`` is a number in [0, ``at_most``] of at most ``LARGEST``.
 
-    If ``above`` is given, it replaces ``at_least`` as an exclusive bound.
+    If ``above`` is given, it replaces 0 as an exclusive bound.
     """
-    if is_number(value) and (value >= at_least if above is None else value > above) and value <= at_most:
+    if is_number(value) and (value >= 0 if above is None else value > above) and value <= at_most:
         return
-    wanted = f"a finite number of at least {at_least}" if above is None else f"a finite number above {above}"
+    wanted = "a finite number of at least 0" if above is None else f"a finite number above {above}"
     if above is None and at_most < math.inf:
-        wanted = f"a number from {at_least} to {at_most}"
+        wanted = f"a number from 0 to {at_most}"
     raise SettingsError(field=name, value=value, expected=wanted)
 
 

@@ -143,7 +143,7 @@ def _one_thread_each() -> Iterator[int]:
 
 
 def measure_step(
-    updates: Sequence[Update], step: Update, weights: torch.Tensor, scale: float, gram: torch.Tensor | None = None
+    updates: Sequence[Update], step: Update, weights: torch.Tensor, scale: float, gram: torch.Tensor | None
 ) -> dict[str, Any]:
     """Return the lengths of the updates, of their mean and of the direction, and the cosines of the updates with both.
 

@@ -48,7 +48,7 @@ from fdg_plugins.objectives.objective import (
 )
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
-from fdg_plugins.tasks import DEFAULT_TASK, Task
+from fdg_plugins.tasks import Task
 
 Batch = tuple[torch.Tensor, torch.Tensor]  # images [B, C, H, W] and labels [B]
 
@@ -220,7 +220,7 @@ def equal_batches(batches: Iterable[Batch], size: int) -> Iterator[Batch]:
         yield left
 
 
-def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+def fisher_trace(model: ExtractorClassifier, batches: Iterable[Batch], task: Task) -> torch.Tensor:
     """Return ``sum_b |grad L_b|^2``, a float64 scalar.
 
     L_b is the mean loss of batch b, in evaluation mode and without autocast; the gradient is that of all trainable

@@ -102,7 +102,7 @@ class TwoHeads(nn.Module):
         return self.model.classifier(features) + self.head(features)
 
 
-def log_shares(counts: Sequence[int], num_classes: int, balance: float = 1.0) -> torch.Tensor:
+def log_shares(counts: Sequence[int], num_classes: int, balance: float) -> torch.Tensor:
     """Return ``balance log(n_k / max n)``, float32 ``[Y]``; ``ABSENT`` for a class without samples.
 
     It is zero without counts and for a ``balance`` of zero.

@@ -82,9 +82,7 @@ class Weights(NamedTuple):
     tensors: dict[str, torch.Tensor]
 
 
-def read_weights(
-    name: str, mode: str, file: Path | None = None, sha256: str | None = None, norm: str = "default"
-) -> Weights | None:
+def read_weights(name: str, mode: str, file: Path | None, sha256: str | None, norm: str) -> Weights | None:
     """Return the weights that :func:`load_pretrained` loads with the same arguments; None if it loads none."""
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise SettingsError(field="sha256 of the pretrained weights", value=sha256, expected="64 hexadecimal digits")

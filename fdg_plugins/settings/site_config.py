@@ -142,7 +142,7 @@ def read_site_config(
     return _validated({**values, **entry}, site, entry)
 
 
-def read_allowed_plugins(owner: str, path: Path, *, shared: bool = True) -> Allowed:
+def read_allowed_plugins(owner: str, path: Path, *, shared: bool) -> Allowed:
     """Return ``allowed_plugins`` of ``owner``, a site or the ``server``, ignoring all else; None if there is none."""
     entry = _entry(owner, _content(path), path, shared=shared) if os.path.lexists(path) else {}
     known = {ALLOWED_PLUGINS: entry.get(ALLOWED_PLUGINS)}

@@ -260,7 +260,7 @@ def support(counts: Counts) -> np.ndarray | None:
 
 
 @cache
-def counted_score(name: str, *, independent: bool = False) -> CountedScore | None:
+def counted_score(name: str, *, independent: bool) -> CountedScore | None:
     """Return a score of classifications by name, None for an unknown one.
 
     ``independent``: whether an image has any number of classes, each with its probability, or one class.

@@ -389,7 +389,7 @@ class SiteSession:
         images = self._training_images(should_stop, shuffled=shuffled)
         return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)
 
-    def _training_images(self, should_stop: ShouldStop, *, shuffled: bool = False) -> Batches:
+    def _training_images(self, should_stop: ShouldStop, *, shuffled: bool) -> Batches:
         """Yield the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
         # A generator, because most methods read none of them.
         yield from placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)

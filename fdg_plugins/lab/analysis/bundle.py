@@ -37,7 +37,7 @@ PACKAGES = {"monai": "monai", "pytorch": "torch", "numpy": "numpy"}
 MONAI_SIGNS = ("$", "@", "%")  # with which a text of a config is code, a reference, or a text from elsewhere
 
 
-def write_bundle(run: Run, folder: Path, *, nifti: bool = False) -> Path:
+def write_bundle(run: Run, folder: Path, *, nifti: bool) -> Path:
     """Write the bundle of the global model selected on source validation to the new ``folder``; return it.
 
     ``nifti``: whether images with two sides are NIfTI files, which a run's record does not say; volumes always are.
@@ -108,7 +108,7 @@ def bundle_weights(state: Mapping[str, torch.Tensor], model: str, dims: int) -> 
     return converted
 
 
-def inference(run: Run, spec: SegmentationSpec, *, nifti: bool = False) -> dict[str, Any]:
+def inference(run: Run, spec: SegmentationSpec, *, nifti: bool) -> dict[str, Any]:
     """Return the workflow ``inference.json``: a mask for every image of ``dataset_dir``, in the image's own size.
 
     A preset that scales images to a square is followed by scaling the logits back; the other presets keep the

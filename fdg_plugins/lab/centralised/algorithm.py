@@ -202,6 +202,6 @@ def by_domain(values: torch.Tensor, batches: Sequence[Batch]) -> tuple[torch.Ten
     return values.split([len(labels) for _, labels in batches])
 
 
-def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch], task: Task = DEFAULT_TASK) -> torch.Tensor:
+def domain_risks(logits: Sequence[torch.Tensor], batches: Sequence[Batch], task: Task) -> torch.Tensor:
     """Return the task's mean loss of each domain, ``[m]``, from m tensors of logits ``[B, Y]`` and the batches."""
     return torch.stack([task.loss(own, targets) for own, (_, targets) in zip(logits, batches, strict=True)])

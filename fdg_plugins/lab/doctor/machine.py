@@ -63,7 +63,7 @@ class Advice(NamedTuple):
         return f"FDG_THREADS={self.threads} FDG_WORKERS={self.workers} nvflare simulator {JOB} {where}"
 
 
-def examine(environment: Mapping[str, str], data: Path | None = None) -> tuple[tuple[Finding, ...], int, str]:
+def examine(environment: Mapping[str, str], data: Path | None) -> tuple[tuple[Finding, ...], int, str]:
     """Return what is found on this machine, and the number of sites of a simulation with the command that starts it.
 
     ``data``: the user's own images, or the file that describes them, whose domains are the sites; else those of PACS.

@@ -77,9 +77,7 @@ def facts_of(root: Path, spec: KnownSpec, samples: Iterable[Sample], max_pixels:
     return facts
 
 
-def read_pair(
-    root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int = MOST_PIXELS
-) -> tuple[np.ndarray, np.ndarray]:
+def read_pair(root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return an image ``[C, *S]`` below the resolved data root, of at most ``max_pixels``, and its classes ``[*S]``.
 
     Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as

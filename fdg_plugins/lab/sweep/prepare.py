@@ -202,7 +202,7 @@ def _open_domains(
     }
 
 
-def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str] = ()) -> DataFound:
+def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: Collection[str]) -> DataFound:
     """Return the number of images per domain in the place where the runs will find them.
 
     Raises ``DataError`` for a domain with none to train or validate on where another of ``targets`` is held out.

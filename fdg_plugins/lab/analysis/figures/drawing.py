@@ -72,9 +72,9 @@ def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
         return drawn[type(picture)](picture, width)
 
 
-def write_figure(picture: Picture, to: Path, width: float = COLUMN_INCHES) -> str:
+def write_figure(picture: Picture, to: Path) -> str:
     """Write a figure and its numbers to the folder ``to``; return a line that says so."""
-    figure = draw(picture, width)
+    figure = draw(picture)
     contents = {form: render(figure, picture, form) for form in FORMATS}
     contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
     for suffix, content in contents.items():
