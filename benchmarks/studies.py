@@ -50,11 +50,15 @@ SKEWED = (
 NINE = "fedavg,fedomg,fedga,feddim,fediir,fedprox,fedsr,fedomg+iir,fedomg+ga"
 PRETRAINED = (
     "--set model=efficientnet_lite0 --set pretrained=imagenet --set image_size=96 --set rounds=10 --set local_epochs=1 "
-    f"--set batch_size=32 --set max_samples_per_domain=200 {OMG} --set fedomg+iir:server_lr=1 "
-    "--set fedomg+ga:server_lr=1"
+    "--set batch_size=32 --set max_samples_per_domain=200"
 )
-HEAD = f"--methods {NINE} {PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO} --set learning_rate=0.05"
-WHOLE = f"--methods {NINE},scaffold {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
+OF_NINE = f"--methods {NINE} {OMG} --set fedomg+iir:server_lr=1 --set fedomg+ga:server_lr=1"
+FROZEN = f"{PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO} --set learning_rate=0.05"
+OTHERS = (
+    "fedsam,mofedsam,fednova,harmofl,fedcsa,arfl,am,rsc,fedadg,stablefdg,fedlgf,perfedavg,fedrod,fedpac,fedbabu,fedas"
+)
+HEAD_STEP = f"--methods fedomg {FROZEN} --set fedomg:server_lr=0.05,0.1,0.25,0.5"
+WHOLE = f"{OF_NINE} {PRETRAINED} --set channels_last=true --set learning_rate=0.01".replace(NINE, f"{NINE},scaffold")
 # FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, the length of the direction,
 # or local epochs.
 SCRATCH = (
@@ -79,8 +83,12 @@ STUDIES = {
     "pacs_all_methods": (
         f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000"
     ),
-    "pacs_head": f"--dataset pacs --seeds 0,1,2 {HEAD}",
-    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {HEAD}",
+    "pacs_head": f"--dataset pacs --seeds 0,1,2 {OF_NINE} {FROZEN}",
+    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {OF_NINE} {FROZEN}",
+    "pacs_head_step": f"--dataset pacs {HEAD_STEP}",
+    "office_head_step": f"--dataset officecaltech10 {HEAD_STEP}",
+    "pacs_head_others": f"--dataset pacs --methods {OTHERS} {FROZEN} {MOFEDSAM}",
+    "office_head_others": f"--dataset officecaltech10 --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "pacs_pretrained": f"--dataset pacs {WHOLE}",
     "office_pretrained": f"--dataset officecaltech10 {WHOLE}",
     "omg_kappa": f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",
@@ -91,6 +99,10 @@ STUDIES = {
     "rotatedmnist_many_sites": f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY}",
     "rotatedmnist_number_of_sites": (
         f"--methods fedavg,fediir --targets angle_0 {MANY} --set sites=5,10,20,50,100 --set rounds=50"
+    ),
+    "rotatedmnist_number_of_sites_small": (
+        f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY} --set sites=5,10,20,50 --set rounds=100 "
+        "--set max_samples_per_domain=1000"
     ),
     # FedDIM's Tables 2 and 3.
     "rotatedmnist_7k_many_sites": (
