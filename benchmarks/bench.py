@@ -17,6 +17,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,11 +42,9 @@ def measure(case: str, quick: bool) -> Measured:
     return Measured(rows, process_peak())
 
 
-def table(measured: list[Measured]) -> list[str]:
-    """Return the lines of the table in Markdown."""
-    lines = [COLUMNS, ("---",) + ("---:",) * 3 + ("---", "---:")]
-    lines += [_cells(row, case.peak) for case in measured for row in case.rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+def line(cells: Sequence[str]) -> str:
+    """Return a line of the table in Markdown."""
+    return f"| {' | '.join(cells)} |"
 
 
 def machine() -> list[str]:
@@ -100,12 +99,15 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler looks for GPUs, and says so if there is none
-    measured = []
+    lines = [line(COLUMNS), line(("---",) + ("---:",) * 3 + ("---", "---:"))]
     for case in options.only:
         print(f"{case} ...", file=sys.stderr, flush=True)  # noqa: T201
-        measured.append(measure(case, True) if options.quick else in_new_process(measure, case, False))
+        measured = measure(case, True) if options.quick else in_new_process(measure, case, False)
+        lines += [line(_cells(row, measured.peak)) for row in measured.rows]
+        if options.to:  # what is measured outlives a later case that fails
+            options.to.write_text("\n".join(lines) + "\n")
     sizes = ["- Quick sizes: the goals are those of the full sizes, and no verdict here."] if options.quick else []
-    text = "\n".join([*table(measured), "", *sizes, *machine()]) + "\n"
+    text = "\n".join([*lines, "", *sizes, *machine()]) + "\n"
     print(text, end="")  # noqa: T201
     if options.to:
         options.to.write_text(text)
