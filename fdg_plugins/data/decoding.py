@@ -44,16 +44,17 @@ class DamagedError(DataError):
     """An image, or its mask, cannot be used. ``reason`` ends a sentence about it in this site's log."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"image {path} {reason}.", public="an image of the split cannot be read.")
+        super().__init__(f"image {path} {reason}.", field="image", public="an image of the split cannot be read.")
         self.reason = reason
 
 
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """Turn the exceptions of decoders into a :class:`DamagedError`."""
+def decoding(path: Path, *own: type[Exception]) -> Iterator[None]:
+    """Turn the exceptions of decoders, and a library's ``own``, into a :class:`DamagedError`."""
+    handled: tuple[type[Exception], ...] = (*DECODE_ERRORS, *own)
     try:
         yield
-    except DECODE_ERRORS as error:
+    except handled as error:
         raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
 
 
@@ -162,10 +163,9 @@ class PairForm:
         if classes.shape[1:] != pixels.shape[1:]:
             found, expected = (" x ".join(map(str, values.shape[1:])) for values in (classes, pixels))
             raise DamagedError(mask, f"has {found} pixels, expected those of its image, {expected}")
-        if is_nifti(image.name):
-            axes = [_nibabel().aff2axcodes(self._open(path).affine) for path in (image, mask)]
-            if axes[0] != axes[1]:
-                raise DamagedError(mask, "has another orientation than its image")
+        axes = {_nibabel().aff2axcodes(self._open(path).affine) for path in (image, mask) if is_nifti(path.name)}
+        if is_nifti(image.name) != is_nifti(mask.name) or len(axes) > 1:
+            raise DamagedError(mask, "has another orientation than its image, or only one of both is NIfTI")
         return pixels, classes
 
     def image(self, path: Path) -> np.ndarray:
@@ -201,13 +201,6 @@ class PairForm:
             expected = ", ".join(map(str, sorted(self.spec.class_of_value)))
             raise DamagedError(path, f"has the values {shown}, expected only {expected}")
         return classes
-
-    def size_of(self, image: Path) -> tuple[int, ...]:
-        """Return the spatial size of an image, from its header; raises as :meth:`read` does."""
-        if is_nifti(image.name):
-            return tuple(self._open(image).shape[: self.spec.dims])
-        with open_image(image, self.max_pixels, formats=PAIR_FORMATS) as opened:
-            return opened.height, opened.width
 
     @contextmanager
     def _picture(self, path: Path) -> Iterator[Image.Image]:
@@ -249,14 +242,11 @@ class PairForm:
 
     def _open(self, path: Path) -> Any:
         nibabel = _nibabel()
-        own = (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError, StopIteration)
-        try:
-            kinds = (kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0])
-            opened = next(kinds).from_filename(path, mmap=False)
+        with decoding(path, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
+            kinds = [kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0]]
+            opened = kinds[0].from_filename(path, mmap=False)
             voxels = int(np.prod([int(side) for side in opened.shape], dtype=object))
             usable = voxels >= 1 and opened.get_data_dtype().kind in "iuf"
-        except (*DECODE_ERRORS, *own) as error:
-            raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
         if voxels > self.max_pixels:
             raise _too_large(path, voxels, self.max_pixels)
         if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:

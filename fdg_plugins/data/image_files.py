@@ -6,10 +6,11 @@ anyway. ``fdg_plugins.data.images`` decides which samples form a batch, and in w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -19,7 +20,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from fdg_plugins.data.augmentation import Epochs, EpochViews, whole_view
-from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, check_image, read_image
 from fdg_plugins.data.specs import AttributeSample, LabelsSample, Sample
 from fdg_plugins.errors import DataError
 
@@ -107,35 +108,41 @@ class FileSource(ImageSource, Generic[V]):
     def read(self, key: SizedSample) -> V:
         """Return what is kept of a file; raise DataError, naming it, if it cannot be used."""
 
-    @abstractmethod
-    def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of what is kept of a file, from its header."""
-
     def dataset(
         self, samples: Sequence[Sample], size: int, finish: Finish[V], times: int = 1, largest: int | None = None
     ) -> ImageDataset:
         """Return a dataset of ``samples`` whose examples ``finish`` makes of what is read."""
-        self.keep((sample, size) for sample in samples)
+        if self.memory:
+            self._keep([key for key in dict.fromkeys((sample, size) for sample in samples) if key not in self._kept])
         return ImageDataset(samples, partial(self._load, size, finish), times, largest)
 
-    def keep(self, keys: Iterable[SizedSample]) -> None:
-        """Read the files that are not kept, up to the first that does not fit; broken ones are left to readers."""
-        chosen = []
-        for key in (key for key in dict.fromkeys(keys if self.memory else ()) if key not in self._kept):
-            try:
-                needed = self.bytes_of(key)
-            except DataError:
-                continue
-            if needed > self.memory:
-                break
-            self.memory -= needed
-            chosen.append(key)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            self._kept.update(zip(chosen, pool.map(self.read, chosen), strict=True))
+    def _keep(self, keys: Sequence[SizedSample]) -> None:
+        """Read files up to the first that does not fit; broken ones are left to readers."""
+        threads = torch.get_num_threads()  # as many files are read at once, so that few are read in vain
+        chunks = (keys[start : start + threads] for start in range(0, len(keys), threads))
+        with ThreadPoolExecutor(threads) as pool:
+            read = (zip(chunk, pool.map(self._usable, chunk), strict=True) for chunk in chunks)
+            for key, value in chain.from_iterable(read):
+                if value is None:
+                    continue
+                if (needed := _bytes_of(value)) > self.memory:
+                    break
+                self.memory -= needed
+                self._kept[key] = value
+
+    def _usable(self, key: SizedSample) -> V | None:
+        try:
+            return self.read(key)
+        except DataError:
+            return None
 
     def _load(self, size: int, finish: Finish[V], sample: Sample, number: int, position: int) -> Example:
         kept = self._kept.get((sample, size))
         return finish(self.read((sample, size)) if kept is None else kept, sample, number, position)
+
+
+def _bytes_of(value: Any) -> int:
+    return sum(one.nbytes for one in (value.values() if isinstance(value, Mapping) else [value]))
 
 
 class ImageFiles(FileSource[np.ndarray]):
@@ -156,13 +163,6 @@ class ImageFiles(FileSource[np.ndarray]):
         sample, size = key
         pixels = np.asarray(read_image(self.folder / sample.file, self.max_pixels))
         return whole_view(pixels, size) if size else pixels
-
-    def bytes_of(self, key: SizedSample) -> int:
-        sample, size = key
-        if size:
-            return 3 * size**2
-        with open_image(self.folder / sample.file, self.max_pixels) as image:
-            return 3 * image.height * image.width
 
 
 class AttributeFiles(ImageFiles):

@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
+from fdg_plugins.data.folders import refuse_outside
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError, first_problem
 from fdg_plugins.plugins.own_dataset import FolderName, FolderNames, MaskValues, PlainName, Title
 
@@ -58,7 +60,7 @@ class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     def of(self, domain: str) -> dict[str, str]:
         """Return the paths of a domain's lists, by part."""
-        given = {"train": self.train, "validation": self.validation}
+        given = {"training": self.train, "validation": self.validation}
         return {part: path.replace(DOMAIN, domain) for part, path in given.items() if path is not None}
 
 
@@ -67,7 +69,7 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
     for one. ``parts`` and ``lists`` divide each domain; at most one of them is given. ``group``: a column of the lists,
-    or what ``group_pattern``, a regular expression, finds in the name of a file (:mod:`fdg_plugins.data.groups`).
+    or what ``group_pattern``, a regular expression, finds in the name of a file.
     """
 
     format: Literal[1] = 1
@@ -92,10 +94,13 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> "DatasetFile":
         divided = (self.parts is not None) + (self.lists is not None)
-        if divided > (self.task == "classification"):
-            raise PydanticCustomError("parts", "either parts or lists divide a domain of classes, not both")
-        if self.group_pattern is not None and self.group is None:
-            raise PydanticCustomError("group", 'group_pattern needs a group, such as group = "patient"')
+        rules = {
+            "either parts or lists divide a domain of classes, not both": divided <= (self.task == "classification"),
+            f"the task {self.task} needs classes": self.task == "classification" or self.classes is not None,
+            "group_pattern needs a group, such as patient": self.group_pattern is None or self.group is not None,
+        }
+        for rule in (rule for rule, holds in rules.items() if not holds):
+            raise PydanticCustomError("rule", rule)
         return self
 
     @property
@@ -121,6 +126,10 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
         self._matched.update(found)
         return bool(found)
 
+    def leaves_out(self, sample: Sample) -> bool:
+        """Return whether an image is left out, by its own path or that of its mask."""
+        return sum(map(self.excludes, {sample.file, getattr(sample, "mask", sample.file)})) > 0
+
     @property
     def idle(self) -> list[str]:
         """The patterns that have matched nothing so far."""
@@ -138,3 +147,11 @@ def read_dataset_file(path: Path) -> DatasetFile:
         raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}") from error
     except (OSError, ValueError, RecursionError) as error:  # not there, no UTF-8 or no TOML
         raise DataError(f"file {path} cannot be read as TOML: {error}.") from error
+
+
+def rules_of(root: Path, given: Path | None) -> DatasetFile:
+    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``."""
+    path = given or root / DATASET_FILE
+    if given is None:
+        refuse_outside(root, path)
+    return NO_RULES if given is None and not path.is_file() else read_dataset_file(path)

@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from fdg_plugins.data.augmentation import Epochs
-from fdg_plugins.data.decoding import MOST_PIXELS, PairForm
+from fdg_plugins.data.decoding import PairForm
 from fdg_plugins.data.image_files import Example, FileSource, ImageDataset, SizedSample
 from fdg_plugins.data.specs import DatasetSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.errors import SettingsError, load_extra
@@ -99,23 +99,20 @@ PRESETS = {
 }
 
 
-def preset_of(name: str, spec: SegmentationSpec) -> Preset:
-    """Return the preset called ``name``, or the data set's own if ``name`` is empty."""
-    named = name or spec.preset
-    possible = {preset.name: preset for preset in PRESETS.values() if spec.dims in preset.dims}
-    if named not in possible:
-        expected = f"one for images of {spec.dims} axes: {', '.join(possible)}"
+def preset_of(name: str, spec: DatasetSpec) -> Preset:
+    """Return the preset called ``name``, or the data set's own if ``name`` is empty; only one with masks has any."""
+    has_masks = isinstance(spec, SegmentationSpec)
+    possible = {preset.name: preset for preset in PRESETS.values() if has_masks and spec.dims in preset.dims}
+    if (named := name or getattr(spec, "preset", "")) not in possible:
+        expected = f"one for masks and images of {spec.dims} axes: {', '.join(possible) or 'none'}"
         raise SettingsError(field="preset (FDG_PRESET)", value=named, expected=expected, public=True)
     return possible[named]
 
 
 def check_preset(name: str, spec: DatasetSpec) -> None:
     """Raise SettingsError if a protocol names a preset that the data set cannot have; MONAI is not imported."""
-    if isinstance(spec, SegmentationSpec):
+    if name or isinstance(spec, SegmentationSpec):
         preset_of(name, spec)
-    elif name:
-        expected = f"none, as {spec.name} is not a data set for segmentation"
-        raise SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
 
 
 def standardised(image: torch.Tensor) -> torch.Tensor:
@@ -147,9 +144,7 @@ class PairFiles(FileSource[Pair]):
     Datasets have images float32 ``[C, *S]`` with masks int64 ``[*S]``, S being equal within a batch.
     """
 
-    def __init__(
-        self, folder: Path, spec: SegmentationSpec, preset: Preset, memory: int = 0, max_pixels: int = MOST_PIXELS
-    ) -> None:
+    def __init__(self, folder: Path, memory: int, max_pixels: int, spec: SegmentationSpec, preset: Preset) -> None:
         super().__init__(folder, memory, max_pixels)
         self.preset = preset
         self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.intensity == BYTES)
@@ -180,11 +175,6 @@ class PairFiles(FileSource[Pair]):
         sample, size = key
         pixels, classes = self._pixels(sample)
         return self.preset.fixed({IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}, size)
-
-    def bytes_of(self, key: SizedSample) -> int:
-        sample, size = key
-        sides = (size,) * 2 if size else self.form.size_of(self.folder / sample.file)
-        return int(np.prod(sides)) * (4 * self.form.spec.channels + 2)
 
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(sample, PairSample)

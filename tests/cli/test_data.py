@@ -104,7 +104,7 @@ def test_the_stand_in_is_drawn_once_and_never_taken_for_the_data_set(archive: Pa
     check_refusal(fdg("data", "stand-in", tmp_path / "x", "--dataset", "vlcs"), "vlcs")
     assert "Warning: data root" in fdg("data", "verify", "pacs", "--data-root", place).stderr
     root = tmp_path / "root"
-    check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "it is the STAND-IN")
+    check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "STAND-IN")
     check_refusal(fdg("data", "prepare", "pacs", archive, "--data-root", place), "holds the STAND-IN")
     check_refusal(fdg("data", "stand-in", tmp_path), "expected a new or an empty folder")
 
