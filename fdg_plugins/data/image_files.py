@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ V = TypeVar("V")
 
 Finish = Callable[[V, Sample, int, int], Example]
 """Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
+
+Purpose = Literal["training", "evaluation", "report"]
+ONCE = Epochs(0, ())  # for what has no randomness
 
 SizedSample = tuple[Sample, int]  # an image, and the side of the square to which it is scaled; 0: the size of its file
 
@@ -73,16 +76,14 @@ class ImageSource(ABC):
     """The images of a domain, identified by their samples."""
 
     @abstractmethod
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return the augmented ``samples``, first all of the first epoch, then all of the second."""
+    def dataset(
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
+    ) -> ImageDataset:
+        """Return ``samples`` for a purpose, first all of the first epoch, then all of the second.
 
-    @abstractmethod
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return the whole images of ``samples``, without randomness."""
-
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return ``samples`` as methods report on them, by default as evaluated; targets are those of training."""
-        return self.evaluation(samples, image_size)
+        They are augmented for ``training``, and whole for an ``evaluation``, without randomness. A ``report`` of a
+        method has them as evaluations do, with the targets of training.
+        """
 
     @abstractmethod
     def check(self, sample: Sample) -> None:
@@ -108,13 +109,22 @@ class FileSource(ImageSource, Generic[V]):
     def read(self, key: SizedSample) -> V:
         """Return what is kept of a file; raise DataError, naming it, if it cannot be used."""
 
+    @abstractmethod
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[V]]:
+        """Return the size in which ``count`` files are read for a purpose, and what makes their examples."""
+
+    def largest_batch(self, image_size: int, purpose: Purpose) -> int | None:
+        """Return how many images an evaluation takes at once, whatever batch size it asks for; None: any number."""
+        return None
+
     def dataset(
-        self, samples: Sequence[Sample], size: int, finish: Finish[V], times: int = 1, largest: int | None = None
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
     ) -> ImageDataset:
-        """Return a dataset of ``samples`` whose examples ``finish`` makes of what is read."""
+        size, finish = self.view(image_size, purpose, epochs, len(samples))
         if self.memory:
             self._keep([key for key in dict.fromkeys((sample, size) for sample in samples) if key not in self._kept])
-        return ImageDataset(samples, partial(self._load, size, finish), times, largest)
+        load = partial(self._load, size, finish)
+        return ImageDataset(samples, load, len(epochs), self.largest_batch(image_size, purpose))
 
     def _keep(self, keys: Sequence[SizedSample]) -> None:
         """Read files up to the first that does not fit; broken ones are left to readers."""
@@ -148,13 +158,6 @@ def _bytes_of(value: Any) -> int:
 class ImageFiles(FileSource[np.ndarray]):
     """Labelled images: datasets have images uint8 ``[3, S, S]`` and labels."""
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        views = EpochViews(image_size, len(samples), epochs)
-        return self.dataset(samples, 0, partial(_augmented, views), len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        return self.dataset(samples, image_size, _labelled)
-
     def check(self, sample: Sample) -> None:
         check_image(self.folder / sample.file, self.max_pixels)
 
@@ -164,6 +167,11 @@ class ImageFiles(FileSource[np.ndarray]):
         pixels = np.asarray(read_image(self.folder / sample.file, self.max_pixels))
         return whole_view(pixels, size) if size else pixels
 
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[np.ndarray]]:
+        if purpose == "training":
+            return 0, partial(_augmented, EpochViews(image_size, count, epochs))
+        return image_size, _labelled
+
 
 class AttributeFiles(ImageFiles):
     """Images with attributes, used whole: resized only, as they are in the papers' code.
@@ -171,13 +179,8 @@ class AttributeFiles(ImageFiles):
     Targets are labels ``[B]`` in training and in what methods report, labels and attributes ``[B, 2]`` in evaluations.
     """
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        return self.dataset(samples, image_size, _labelled, len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        return self.dataset(samples, image_size, _with_attribute)
-
-    reported = training
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[np.ndarray]]:
+        return image_size, _with_attribute if purpose == "evaluation" else _labelled
 
 
 def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
@@ -206,11 +209,10 @@ class ImageArray(ImageSource):
     pixels: torch.Tensor
     rows: Mapping[str, int]
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
+    def dataset(
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
+    ) -> ImageDataset:
         return ArrayImages(self, samples, image_size, len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
-        return ArrayImages(self, samples, image_size)
 
     def check(self, sample: Sample) -> None:
         """Do nothing: the images were read as a whole when the domain was opened."""

@@ -8,7 +8,6 @@ images are standardised by NumPy, as torch's mean is summed by threads.
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch.nn.functional import interpolate
 
 from fdg_plugins.data.augmentation import Epochs
 from fdg_plugins.data.decoding import PairForm
-from fdg_plugins.data.image_files import Example, FileSource, ImageDataset, SizedSample
+from fdg_plugins.data.image_files import Example, FileSource, Finish, Purpose, SizedSample
 from fdg_plugins.data.specs import DatasetSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.randomness import derive_seed
@@ -149,24 +148,21 @@ class PairFiles(FileSource[Pair]):
         self.preset = preset
         self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.intensity == BYTES)
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return pairs whose sides are ``image_size``; new draws in each epoch."""
-        transform = self.preset.drawn(self.form.spec.dims, image_size)
-        finish = partial(_drawn, transform, "augmentation", epochs)
-        return self.dataset(samples, self._size(image_size), finish, len(epochs))
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[Pair]]:
+        """Return pairs whose sides are ``image_size``, new draws in each epoch; but whole images for an evaluation.
 
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return whole images; unless the preset scales them, they are of any size, and come one by one."""
-        at_once = self._at_once(image_size) if self.preset.whole else 1
-        return self.dataset(samples, self._size(image_size), _example, largest=at_once)
+        For a report too, if the preset scales them; else it has one crop of each, of the size of training.
+        """
+        size = image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
+        if purpose == "evaluation" or (purpose == "report" and self.preset.whole):
+            return size, _example
+        transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=purpose == "report")
+        return size, partial(_drawn, transform, "augmentation" if purpose == "training" else purpose, epochs)
 
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return whole images if the preset scales them, else one crop of each, of the size of training."""
-        if self.preset.whole:
-            return self.evaluation(samples, image_size)
-        transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=True)
-        finish = partial(_drawn, transform, "report", epochs)
-        return self.dataset(samples, 0, finish, len(epochs), self._at_once(image_size))
+    def largest_batch(self, image_size: int, purpose: Purpose) -> int:
+        """Return 1 for an evaluation of images of any size, else as many as have ``EVALUATED_PIXELS``."""
+        whole = purpose == "evaluation" and not self.preset.whole
+        return 1 if whole else max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
 
     def check(self, sample: Sample) -> None:
         self._pixels(sample)
@@ -179,12 +175,6 @@ class PairFiles(FileSource[Pair]):
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(sample, PairSample)
         return self.form.read(self.folder / sample.file, self.folder / sample.mask)
-
-    def _size(self, image_size: int) -> int:
-        return image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
-
-    def _at_once(self, image_size: int) -> int:
-        return max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
 
 
 def _example(pair: Pair, *_: object) -> Example:
