@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.catalogue import DATASETS, source_of
 from fdg_plugins.data.decoding import MOST_PIXELS, decoding, read_image
 from fdg_plugins.data.folders import files_in, is_folder, refuse_outside
 from fdg_plugins.data.image_files import ImageArray
-from fdg_plugins.data.specs import FILES_OF, Listing, PublishedSpec, RotatedSpec, Sample
+from fdg_plugins.data.specs import Listing, PublishedSpec, RotatedSpec, Sample
 from fdg_plugins.errors import DataError, load_extra
 from fdg_plugins.randomness import numpy_generator
 
@@ -64,15 +64,15 @@ def read_part(root: Path, spec: PublishedSpec | RotatedSpec, part: str) -> Array
 
     Raises DataError for a file below the resolved ``root`` that is missing, broken or of another size.
     """
-    arrays = []
-    for names in FILES_OF[spec.source][part]:
-        paths = [root / name for name in names]
+    arrays, source = [], source_of(spec)
+    for names in source.files[part]:
+        paths = [root / source.folder / name for name in names]
         for path in paths:
             refuse_outside(root, path)
-        images, labels = _read_idx(*paths) if spec.channels == 1 else _read_records(paths[0], spec)
-        shape = (len(labels), *([3] if spec.channels == 3 else []), spec.size, spec.size)
-        if images.shape != shape or not {*labels.tolist()} <= {*range(len(spec.classes))}:
-            expected = f"images {[*shape]}, and labels from 0 to {len(spec.classes) - 1}"
+        images, labels = _read_idx(*paths) if source.channels == 1 else _read_records(paths[0], source)
+        shape = (len(labels), *([3] if source.channels == 3 else []), source.size, source.size)
+        if images.shape != shape or not {*labels.tolist()} <= {*range(len(source.classes))}:
+            expected = f"images {[*shape]}, and labels from 0 to {len(source.classes) - 1}"
             raise DataError(field=f"shape of file {paths[0]}", value=[*images.shape], expected=expected)
         arrays.append((images, labels))
     return _together(arrays)
@@ -88,8 +88,8 @@ def _read_idx(of_images: Path, of_labels: Path) -> Arrays:
         return images, read_label_file(str(of_labels))
 
 
-def _read_records(path: Path, spec: PublishedSpec | RotatedSpec) -> Arrays:
-    of_labels = 2 if spec.source == "cifar100" else 1
+def _read_records(path: Path, spec: PublishedSpec) -> Arrays:
+    of_labels = spec.label_bytes
     with decoding(path):
         records = torch.from_numpy(np.fromfile(path, dtype=np.uint8)).view(-1, of_labels + 3 * spec.size**2)
     pixels = records[:, of_labels:].reshape(-1, 3, spec.size, spec.size).contiguous()

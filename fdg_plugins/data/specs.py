@@ -144,8 +144,8 @@ class SegmentationSpec(DatasetSpec):
 class RotatedSpec(DatasetSpec):
     """Grey images distributed over the domains; domain ``k`` rotates its images by ``angles[k]`` degrees.
 
-    ``source`` names the original images, ``size`` is their height and width in pixels, and ``limit`` is the number of
-    images used, None for all. Without a data root, ``stand_in`` is opened instead.
+    ``source`` names the data set of the original images, ``size`` is their height and width in pixels, and ``limit`` is
+    the number of images used, None for all. Without a data root, ``stand_in`` is opened instead.
     """
 
     source: str
@@ -160,13 +160,15 @@ class RotatedSpec(DatasetSpec):
 class PublishedSpec(DatasetSpec):
     """Images published as a training and a test part, in few files: many sites share ``train``, ``test`` is held out.
 
-    ``source`` names the files (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a
+    ``files`` has the paths below ``folder``, by part, those that are read together in one tuple; a record begins with
+    ``label_bytes``, the last of which is the label. ``size`` is the height and width of an image in pixels. Without a
     data root, digits stand in.
     """
 
     family_of_kind: ClassVar[str | None] = "label_skew"
 
-    source: str
+    files: Mapping[str, tuple[tuple[str, ...], ...]]
+    label_bytes: int = 1
     size: int
     domains: FolderNames = ("test", "train")
 
@@ -200,28 +202,6 @@ class AttributeSpec(DatasetSpec):
 
 KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""
-
-
-def _idx_files(start: str) -> tuple[tuple[str, ...], ...]:
-    return ((f"{start}-images-idx3-ubyte", f"{start}-labels-idx1-ubyte"),)
-
-
-_MNIST, _EMNIST, _CIFAR = "mnist/MNIST/raw/", "emnist/EMNIST/raw/emnist-mnist-", "cifar10/cifar-10-batches-bin"
-FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "mnist": {"train": _idx_files(f"{_MNIST}train"), "test": _idx_files(f"{_MNIST}t10k")},
-    "emnist": {part: _idx_files(_EMNIST + part) for part in ("train", "test")},
-    "cifar10": {
-        "train": tuple((f"{_CIFAR}/data_batch_{number}.bin",) for number in range(1, 6)),
-        "test": ((f"{_CIFAR}/test_batch.bin",),),
-    },
-    "cifar100": {part: ((f"cifar100/cifar-100-binary/{part}.bin",),) for part in ("train", "test")},
-}
-"""By source and part: the files below the data root, those that are read together in one tuple."""
-
-
-def files_of(spec: PublishedSpec | RotatedSpec) -> list[str]:
-    """Return the paths of all files, below the data root."""
-    return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
 
 
 @dataclass(frozen=True)

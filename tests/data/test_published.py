@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_epochs
-from fdg_plugins.data.catalogue import ROTATED_MNIST
+from fdg_plugins.data.catalogue import ROTATED_MNIST, files_of
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.published import deal, read_arrays, rotate
-from fdg_plugins.data.specs import FILES_OF, files_of
 from fdg_plugins.lab.preparation.checks import count_images
 from tests.data.conftest import move_out, refused
 from tests.data.published import write_idx
@@ -36,19 +35,20 @@ def written(root: Path, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Write small files of a data set; return images and labels of each part, as they are to be read."""
     spec, generator = spec_of(name), np.random.default_rng(1)
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for domain, parts in FILES_OF[name].items():
+    for domain, parts in spec.files.items():
         images, labels = [], []
         for names in parts:
+            files = [root / spec.folder / file for file in names]
             own = np.repeat(np.arange(len(spec.classes)), EACH).astype(np.uint8)
             shape = (len(own), spec.size, spec.size) if spec.channels == 1 else (len(own), 3, spec.size, spec.size)
             pixels = generator.integers(0, 256, size=shape, dtype=np.uint8)
-            (root / names[0]).parent.mkdir(parents=True, exist_ok=True)
+            files[0].parent.mkdir(parents=True, exist_ok=True)
             if spec.channels == 1:
-                write_idx(root / names[0], pixels)
-                write_idx(root / names[1], own)
+                write_idx(files[0], pixels)
+                write_idx(files[1], own)
             else:
                 head = [own[:, None]] if name == "cifar10" else [own[:, None] // 5, own[:, None]]
-                np.concatenate([*head, pixels.reshape(len(own), -1)], axis=1).tofile(root / names[0])
+                np.concatenate([*head, pixels.reshape(len(own), -1)], axis=1).tofile(files[0])
             images.append(pixels)
             labels.append(own)
         found[domain] = np.concatenate(images), np.concatenate(labels)

@@ -14,14 +14,14 @@ Differences: DomainBed stops at a missing image; here, missing images are counte
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from fdg_plugins.data.catalogue import VESSELS, origin_of
+from fdg_plugins.data.catalogue import files_of, origin_of, published_as
 from fdg_plugins.data.decoding import FORMATS, read_image
 from fdg_plugins.data.pairs import PAIR_SUFFIXES, PARTS, stem_of
 from fdg_plugins.data.specs import (
@@ -32,7 +32,6 @@ from fdg_plugins.data.specs import (
     PublishedSpec,
     RotatedSpec,
     SegmentationSpec,
-    files_of,
     without_suffix,
 )
 from fdg_plugins.data.stand_in import MARKER
@@ -213,36 +212,6 @@ def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Ite
 # --- images with masks ---
 
 
-class Published(NamedTuple):
-    """One domain as published: what to download, and how images and the first observer's masks are named.
-
-    Both patterns match whole file names and capture the key that an image shares with its mask. Images that match
-    ``may_lack`` are published without a mask too, and are then left out.
-    """
-
-    download: str
-    image: str
-    mask: str
-    may_lack: str = ""
-
-
-VESSELS_PUBLISHED: Mapping[str, Published] = {
-    "chase_db1": Published("CHASEDB1.zip", r"image_(\d\d[lr])\.jpg", r"image_(\d\d[lr])_1stHO\.png"),
-    "drive": Published(
-        "training.zip and test.zip, or DRIVE.zip",
-        r"(\d\d)_(?:training|test)\.tif",
-        r"(\d\d)_manual1\.(?:gif|tif|png)",
-        may_lack=r"\d\d_test\.tif",
-    ),
-    "hrf": Published("all.zip", r"(\d\d_(?:dr|g|h))\.jpe?g", r"(\d\d_(?:dr|g|h))\.tif"),
-    "stare": Published(
-        "stare-images.tar and labels-ah.tar",
-        r"(im\d{4})\.ppm(?:\.gz)?",
-        r"(im\d{4})\.ah\.ppm(?:\.gz)?",
-        may_lack=r"im\d{4}\.ppm(?:\.gz)?",
-    ),
-}
-
 _Files = dict[str, list[str]]
 """Images or masks of a domain by the key of a pair; a key may have a packed and an unpacked file."""
 
@@ -254,19 +223,18 @@ def mask_items(spec: SegmentationSpec, source: Source, remarks: list[str]) -> li
     """
     items: list[Item] = []
     absent: list[str] = []
-    published = VESSELS_PUBLISHED if spec.name == VESSELS.name else {}
     for domain in spec.domains:
-        made = published.get(domain)
+        made = published_as(spec.name, domain)
         images, masks = (_by_key(source, rf"(?:.*/)?{re.escape(domain)}/{part}/([^/]+)", _stem) for part in PARTS)
-        if made is not None and not (images and masks):
-            images, masks = (_by_key(source, f"(?:.*/)?{one}", str.lower) for one in (made.image, made.mask))
+        if made and not (images and masks):
+            images, masks = (_by_key(source, f"(?:.*/)?{made[part]}", str.lower) for part in PARTS)
             lacking = images.keys() - masks.keys()
-            unmarked = [key for key in lacking if re.fullmatch(made.may_lack, _name(images[key][0]), re.IGNORECASE)]
+            unmarked = [key for key in lacking if re.fullmatch(made["may_lack"], _name(images[key][0]), re.IGNORECASE)]
             if unmarked and len(unmarked) < len(images):
                 images = {key: files for key, files in images.items() if key not in unmarked}
                 remarks.append(f"{domain}: images that are published without a mask, left out: {len(unmarked):,}")
         if not (images or masks):
-            absent.append(f"{domain} ({made.download})" if made else domain)
+            absent.append(f"{domain} ({made['download']})" if made else domain)
         items += _converted(images, masks, domain) if made else _as_they_are(images, masks, domain)
     if absent:
         remarks.append(f"not in the source: {', '.join(absent)}")
