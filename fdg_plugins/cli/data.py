@@ -14,8 +14,7 @@ from fdg_plugins.cli.options import PluginFiles, introduce, is_own, load_plugins
 from fdg_plugins.data import DATASETS, DatasetSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.folders import MANIFEST
-from fdg_plugins.data.own_files import NO_RULES
-from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.own_files import NO_RULES, own_data
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError, check_choice

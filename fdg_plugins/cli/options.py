@@ -13,8 +13,7 @@ from typer import Option
 
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.data import DATASETS
-from fdg_plugins.data.own_files import DATASET_FILE
-from fdg_plugins.data.own_folder import OwnData, own_data
+from fdg_plugins.data.own_files import DATASET_FILE, OwnData, own_data
 from fdg_plugins.errors import SettingsError, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key

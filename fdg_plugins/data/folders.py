@@ -11,6 +11,7 @@ from fdg_plugins.errors import DataError, visible
 
 LOCK = ".fdg_prepare.lock"  # the file that a preparation makes first; it stays in the data set's folder
 MANIFEST = "fdg_manifest.json"  # a preparation removes it before it writes the first image, and writes it last
+PARTS = ("images", "masks")  # the folders of a domain with masks
 OF_SYSTEMS = frozenset({"thumbs.db", "desktop.ini"})  # files in folders of images of which nobody needs to hear
 
 is_folder = os.path.isdir  # unlike Path's, these raise for no name

@@ -14,13 +14,12 @@ from typing import Annotated
 
 import pydantic
 
-from fdg_plugins.data.folders import check_names, existing_root, files_in, is_file, is_folder, refuse_outside
+from fdg_plugins.data.folders import PARTS, check_names, existing_root, files_in, is_file, is_folder, refuse_outside
 from fdg_plugins.data.own_files import DatasetFile
 from fdg_plugins.data.specs import Listing, PairSample, SegmentationSpec
 from fdg_plugins.errors import DataError, first_problem, visible
 from fdg_plugins.storage import read_json
 
-PARTS = ("images", "masks")
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 PAIR_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", *NIFTI_SUFFIXES)
 

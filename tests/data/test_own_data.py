@@ -8,7 +8,7 @@ import pytest
 from nvflare.apis.utils.format_check import name_check
 
 from fdg_plugins.data import dataset_spec, open_domain, own_data
-from fdg_plugins.data.own_folder import OwnData
+from fdg_plugins.data.own_files import OwnData
 from fdg_plugins.data.site_names import site_names
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset

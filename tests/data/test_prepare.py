@@ -17,6 +17,7 @@ from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import find_changes, read_manifest, write_manifest
 from fdg_plugins.lab.preparation.prepare import Prepared, prepare
+from tests.data.conftest import refused
 from tests.data.published import FOLDERS, content_below, image, published, write_files
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
@@ -137,9 +138,8 @@ def test_an_image_of_the_camera_traps_goes_to_its_place_and_to_each_of_its_chose
 def test_what_is_not_the_data_set_is_refused_by_name(
     dataset: str, files: Mapping[str, bytes], named: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused("", named):
         planned(dataset, tmp_path, files)
-    assert named in str(caught.value)
     assert not (tmp_path / "root" / dataset / MANIFEST).exists()
 
 
@@ -160,9 +160,8 @@ def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
         with pytest.raises(KeyboardInterrupt):
             prepared("pacs", photos, root)
     assert len(dict(content_below(root / "pacs"))) == 5
-    with pytest.raises(DataError) as refused:
+    with refused("folder", root):
         find_data_root("pacs", root, None)
-    assert refused.value.public == "its preparation of data set pacs has not ended."
     done = prepared("pacs", photos, root)
     assert (done.written, done.kept) == (len(PHOTOS) - 5, 5)
     assert {path: content for path, content in content_below(root / "pacs") if path != MANIFEST} == PHOTOS
@@ -231,6 +230,5 @@ def test_a_manifest_has_size_and_digest_of_images_and_lists_and_shows_every_chan
 def test_a_damaged_manifest_is_refused_by_name(change: dict[str, Any], root: Path) -> None:
     path = root / "pacs" / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DataError) as caught:
+    with refused("", str(path)):
         read_manifest(root, PACS)
-    assert str(path) in str(caught.value)

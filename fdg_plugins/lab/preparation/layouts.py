@@ -23,7 +23,8 @@ from PIL import Image
 
 from fdg_plugins.data.catalogue import files_of, origin_of, published_as
 from fdg_plugins.data.decoding import FORMATS, read_image
-from fdg_plugins.data.pairs import PAIR_SUFFIXES, PARTS, stem_of
+from fdg_plugins.data.folders import PARTS
+from fdg_plugins.data.pairs import PAIR_SUFFIXES, stem_of
 from fdg_plugins.data.specs import (
     IMAGE_SUFFIXES,
     AttributeSpec,
