@@ -8,10 +8,10 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     epochs = training_epochs(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number), epochs=5)
 
-``catalogue`` has the data sets, ``specs`` their records, and ``own_files`` describes a user's own. A domain is listed by
-names (``listing``, ``pairs``) or read as a whole (``published``), split (``splits``, ``skew``), and opened (``domains``).
-``decoding`` reads a file, ``image_files`` with ``augmentation``, or ``presets`` of images with masks, make datasets of
-samples, and ``images`` makes batches. Only files below the data root are read.
+``catalogue`` has the data sets, ``specs`` their records; ``own_files`` describes a user's own. A domain is listed by
+names (``listing``, ``pairs``) or read as a whole (``published``), split (``splits``, ``skew``) and opened
+(``domains``). ``decoding`` reads a file; ``image_files`` with ``augmentation``, or ``presets`` of images with masks,
+make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
 """
 
 from fdg_plugins.data.augmentation import AugmentationRanges
