@@ -10,7 +10,7 @@ import io
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,7 +170,7 @@ class PairForm:
 
     def image(self, path: Path) -> np.ndarray:
         """Return an image, float32 ``[C, *S]``; raises as :meth:`read` does."""
-        values = self._volume(path) if is_nifti(path.name) else self._photograph(path)
+        values = self._volume(path) if is_nifti(path.name) else self._picture(path, self._photograph)
         shaped = values[..., np.newaxis] if values.ndim == self.spec.dims else values
         if shaped.ndim != self.spec.dims + 1 or shaped.shape[-1] not in (1, self.spec.channels):
             expected = f"{self.spec.dims} axes and {self.spec.channels} channels"
@@ -187,7 +187,7 @@ class PairForm:
 
     def mask(self, path: Path) -> np.ndarray:
         """Return the class numbers of a mask, int16 ``[*S]``; raises as :meth:`read` does."""
-        values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
+        values = self._volume(path) if is_nifti(path.name) else self._picture(path, _label_map)
         table = np.full(LARGEST_MASK_VALUE + 2, -1, dtype=np.int16)  # the last is that of all other values
         for value, number in self.spec.class_of_value.items():
             table[value] = number
@@ -202,32 +202,20 @@ class PairForm:
             raise DamagedError(path, f"has the values {shown}, expected only {expected}")
         return classes
 
-    @contextmanager
-    def _picture(self, path: Path) -> Iterator[Image.Image]:
-        """Yield a photograph or a mask with its header read; refuse several pages, and those that viewers turn."""
+    def _picture(self, path: Path, decode: Callable[[Image.Image, Path], np.ndarray]) -> np.ndarray:
+        """Return the pixels of a photograph or a mask; refuse several pages, and those that viewers turn."""
         with open_image(path, self.max_pixels, formats=PAIR_FORMATS) as image, decoding(path):
             if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
                 raise DamagedError(path, f"has {pages:,} pages, expected one")
-            yield image
+            values = decode(image, path)
             # Whoever drew the mask saw the turned image. After decoding: Pillow tells of a damaged PNG only once.
             if (found := ignored_orientation(image)) != UPRIGHT:
                 raise DamagedError(path, f"has the EXIF orientation {found}, expected {UPRIGHT}: pixels turned already")
+        return values
 
-    def _photograph(self, path: Path) -> np.ndarray:
-        with self._picture(path) as image:
-            pixels = to_rgb(image, path)
+    def _photograph(self, image: Image.Image, path: Path) -> np.ndarray:
+        pixels = to_rgb(image, path)
         return np.asarray(pixels.convert("L") if self.spec.channels == 1 else pixels)
-
-    def _label_map(self, path: Path) -> np.ndarray:
-        with self._picture(path) as image:
-            image.load()
-            values, is_clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
-        if values.ndim == 2:
-            return values
-        colours = values[..., :-1] if is_clear else values
-        if (colours != colours[..., :1]).any():
-            raise DamagedError(path, "has colours, expected one value per pixel")
-        return colours[..., 0]
 
     def _volume(self, path: Path) -> np.ndarray:
         """Return the values, ``[*S]`` or ``[*S, C]``, without further axes of length 1."""
@@ -252,3 +240,13 @@ class PairForm:
         if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:
             raise DamagedError(path, "is no NIfTI with real values and axes that can be told apart")
         return opened
+
+
+def _label_map(image: Image.Image, path: Path) -> np.ndarray:
+    values = np.asarray(image)
+    if values.ndim == 2:
+        return values
+    colours = values[..., :-1] if image.mode in ("LA", "PA", "RGBA") else values
+    if (colours != colours[..., :1]).any():
+        raise DamagedError(path, "has colours, expected one value per pixel")
+    return colours[..., 0]

@@ -31,6 +31,9 @@ V = TypeVar("V")
 Finish = Callable[[V, Sample, int, int], Example]
 """Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
 
+View = tuple[int, Finish[V], int | None]
+"""The size in which files are read, what makes their examples, and the largest batch of an evaluation."""
+
 Purpose = Literal["training", "evaluation", "report"]
 ONCE = Epochs(0, ())  # for what has no randomness
 
@@ -110,21 +113,16 @@ class FileSource(ImageSource, Generic[V]):
         """Return what is kept of a file; raise DataError, naming it, if it cannot be used."""
 
     @abstractmethod
-    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[V]]:
-        """Return the size in which ``count`` files are read for a purpose, and what makes their examples."""
-
-    def largest_batch(self, image_size: int, purpose: Purpose) -> int | None:
-        """Return how many images an evaluation takes at once, whatever batch size it asks for; None: any number."""
-        return None
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[V]:
+        """Return how ``count`` files are read for a purpose."""
 
     def dataset(
         self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
     ) -> ImageDataset:
-        size, finish = self.view(image_size, purpose, epochs, len(samples))
+        size, finish, largest = self.view(image_size, purpose, epochs, len(samples))
         if self.memory:
             self._keep([key for key in dict.fromkeys((sample, size) for sample in samples) if key not in self._kept])
-        load = partial(self._load, size, finish)
-        return ImageDataset(samples, load, len(epochs), self.largest_batch(image_size, purpose))
+        return ImageDataset(samples, partial(self._load, size, finish), len(epochs), largest)
 
     def _keep(self, keys: Sequence[SizedSample]) -> None:
         """Read files up to the first that does not fit; broken ones are left to readers."""
@@ -167,10 +165,10 @@ class ImageFiles(FileSource[np.ndarray]):
         pixels = np.asarray(read_image(self.folder / sample.file, self.max_pixels))
         return whole_view(pixels, size) if size else pixels
 
-    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[np.ndarray]]:
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[np.ndarray]:
         if purpose == "training":
-            return 0, partial(_augmented, EpochViews(image_size, count, epochs))
-        return image_size, _labelled
+            return 0, partial(_augmented, EpochViews(image_size, count, epochs)), None
+        return image_size, _labelled, None
 
 
 class AttributeFiles(ImageFiles):
@@ -179,8 +177,8 @@ class AttributeFiles(ImageFiles):
     Targets are labels ``[B]`` in training and in what methods report, labels and attributes ``[B, 2]`` in evaluations.
     """
 
-    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[np.ndarray]]:
-        return image_size, _with_attribute if purpose == "evaluation" else _labelled
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[np.ndarray]:
+        return image_size, _with_attribute if purpose == "evaluation" else _labelled, None
 
 
 def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:

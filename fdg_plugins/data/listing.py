@@ -147,26 +147,30 @@ def _beside_classes(root: Path, spec: ImageFolderSpec, place: str, rules: Datase
 
 def _divided(found: Listing, root: Path, spec: ImageFolderSpec, domain: str, rules: DatasetFile) -> Listing:
     """Return the images as ``rules``, else the official lists below the data root, divide and group them."""
-    files, column = [one.file for one in found.images], rules.group_column
+    files = [one.file for one in found.images]
     if rules.parts is not None:
         folders = {"training": rules.parts.train, "validation": rules.parts.validation}
         starts = {part: f"{domain}/{folder}/" for part, folder in folders.items() if folder is not None}
         parts = {part: {file for file in files if file.startswith(start)} for part, start in starts.items()}
         return replace(found, parts=parts, origin="parts")
     if rules.lists is None:
-        lists, origin, column = _official_lists(root / spec.folder, domain), "kfold", None
-        # Lines such as ``photo/dog/056_0001.jpg 1``; suffixes may be others. Known bad files need not be there.
-        lines = {f"{without_suffix(one.file)} {one.label + 1}": one.file for one in found.images}
-        classes = enumerate(spec.classes, 1)
-        lines |= {f"{bad} {n}": bad for n, name in classes for bad in spec.known_bad if f"/{name}/" in bad}
-    else:
-        lists, origin = {part: root / path for part, path in rules.lists.of(domain).items()}, "lists"
-        # A class may have the name of the domain, so a line may begin with that and not mean the domain.
-        lines = {file: file for file in files} | {file.removeprefix(f"{domain}/"): file for file in files}
-    named = {part: _named(root, path, lines, column) for part, path in lists.items()}
+        lists, lines = _official_lists(root / spec.folder, domain), _official_lines(found.images, spec)
+        named = {part: _named(root, path, lines, None) for part, path in lists.items()}
+        return replace(found, parts=named, origin="kfold")
+    # A class may have the name of the domain, so a line may begin with that and not mean the domain.
+    lines = {file: file for file in files} | {file.removeprefix(f"{domain}/"): file for file in files}
+    lists = {part: root / path for part, path in rules.lists.of(domain).items()}
+    named = {part: _named(root, path, lines, rules.group_column) for part, path in lists.items()}
     groups = {file: group for of_part in named.values() for file, group in of_part.items()}
-    images = tuple(replace(one, group=groups.get(one.file, "")) for one in found.images) if column else found.images
-    return replace(found, images=images, parts=named, origin=origin)
+    images = tuple(replace(one, group=groups.get(one.file, "")) for one in found.images)
+    return replace(found, images=images, parts=named, origin="lists")
+
+
+def _official_lines(images: Sequence[Sample], spec: ImageFolderSpec) -> dict[str, str]:
+    """Return lines such as ``photo/dog/056_0001 1``, without suffixes, and what each means; known bad files too."""
+    classes = enumerate(spec.classes, 1)
+    bad = {f"{file} {number}": file for number, name in classes for file in spec.known_bad if f"/{name}/" in file}
+    return {f"{without_suffix(one.file)} {one.label + 1}": one.file for one in images} | bad
 
 
 def _official_lists(folder: Path, domain: str) -> dict[str, Path]:

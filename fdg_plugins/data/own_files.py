@@ -206,22 +206,20 @@ def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Seq
     root = Path(folder).expanduser() if folder is not None else file.parent / (rules.folder or "")
     if not is_folder(root):
         raise DataError(f"there is no folder {root}.", field="folder")
-    root = root.resolve()
+    return _described(root.resolve(), rules, None if content is None else file.resolve(), elsewhere)
+
+
+def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str]) -> OwnData:
     present = [name for name in rules.domains or _folders(root) if not rules.excludes(f"{name}/")]
     found = {name: classes for name in present if (classes := _classes_in(root, name, rules))}
     classes = rules.classes or tuple(sorted({name for names in found.values() for name in names}))
     domains = rules.domains or tuple(dict.fromkeys([*found, *elsewhere]))
     _check_found(root, present, domains, classes, rules)
-    dataset = _description(root, domains, classes, rules, f"folder {root}" if content is None else str(file))
+    dataset = _description(root, domains, classes, rules, f"folder {root}" if file is None else str(file))
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
-    return OwnData(
-        dataset,
-        root,
-        None if content is None else file.resolve(),
-        {domain: names for domain, names in absent.items() if names},
-        () if rules.domains else tuple(name for name in present if name not in found),
-        rules,
-    )
+    lacking = {domain: names for domain, names in absent.items() if names}
+    ignored = () if rules.domains else tuple(name for name in present if name not in found)
+    return OwnData(dataset, root, file, lacking, ignored, rules)
 
 
 def _description(

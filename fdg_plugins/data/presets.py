@@ -19,7 +19,7 @@ from torch.nn.functional import interpolate
 
 from fdg_plugins.data.augmentation import Epochs
 from fdg_plugins.data.decoding import PairForm
-from fdg_plugins.data.image_files import Example, FileSource, Finish, Purpose, SizedSample
+from fdg_plugins.data.image_files import Example, FileSource, Purpose, SizedSample, View
 from fdg_plugins.data.specs import DatasetSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.randomness import derive_seed
@@ -148,21 +148,18 @@ class PairFiles(FileSource[Pair]):
         self.preset = preset
         self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.intensity == BYTES)
 
-    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> tuple[int, Finish[Pair]]:
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[Pair]:
         """Return pairs whose sides are ``image_size``, new draws in each epoch; but whole images for an evaluation.
 
         For a report too, if the preset scales them; else it has one crop of each, of the size of training.
         """
         size = image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
+        at_once = max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
         if purpose == "evaluation" or (purpose == "report" and self.preset.whole):
-            return size, _example
+            return size, _example, at_once if self.preset.whole else 1
         transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=purpose == "report")
-        return size, partial(_drawn, transform, "augmentation" if purpose == "training" else purpose, epochs)
-
-    def largest_batch(self, image_size: int, purpose: Purpose) -> int:
-        """Return 1 for an evaluation of images of any size, else as many as have ``EVALUATED_PIXELS``."""
-        whole = purpose == "evaluation" and not self.preset.whole
-        return 1 if whole else max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
+        drawn_for = "augmentation" if purpose == "training" else purpose
+        return size, partial(_drawn, transform, drawn_for, epochs), at_once
 
     def check(self, sample: Sample) -> None:
         self._pixels(sample)
