@@ -3,9 +3,8 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -15,8 +14,7 @@ from fdg_plugins.cli.options import PluginFiles, introduce, is_own, load_plugins
 from fdg_plugins.data import DATASETS, DatasetSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.folders import MANIFEST
-from fdg_plugins.data.own_files import NO_RULES
-from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.own_files import NO_RULES, own_data
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError, check_choice
@@ -145,10 +143,8 @@ def verify(
         raise SettingsError(f"--write is for your images; fdg data prepare {place} writes a manifest.")
     manifest = None if write else read_manifest(root, spec)
     if manifest is not None:
-        if any((changes := find_changes(root, spec, manifest)).values()):
-            _refuse_changes(f"data set {spec.name} in {root}", changes)
-        say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
-    counted = count_images(root, spec, found.rules if spec.described else None)
+        _compare(root, spec, manifest)
+    counted = count_images(root, spec, found.rules)
     verdict = judge(counted, spec)
     _show_counts(counted, None if spec.described else verdict)
     if write:
@@ -160,12 +156,15 @@ def verify(
             raise DataError(f"data set {spec.name} in {root}: {'; '.join(verdict.differences)}.")
 
 
-def _refuse_changes(what: str, changes: Mapping[str, Sequence[str]]) -> NoReturn:
+def _compare(root: Path, spec: KnownSpec, manifest: Manifest) -> None:
+    changes = find_changes(root, spec, manifest)
     for word, files in changes.items():
         for file in files[:SHOWN]:
             say(f"{word:8}{file}")
-    counts = ", ".join(f"{word}: {len(files):,}" for word, files in changes.items())
-    raise DataError(f"{what} is not as its manifest says; files {counts}.")
+    if any(changes.values()):
+        counts = ", ".join(f"{word}: {len(files):,}" for word, files in changes.items())
+        raise DataError(f"data set {spec.name} in {root} is not as its manifest says; files {counts}.")
+    say(f"{spec.name}: all {len(manifest.files):,} files are as the manifest says (sha256 {manifest.sha256[:16]})")
 
 
 def _show_manifest(file: Path, manifest: Manifest) -> None:

@@ -5,21 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from fdg_plugins.cli.console import make_table, say, show, warn
-from fdg_plugins.data.decoding import read_image
-from fdg_plugins.data.groups import likely_groups
+from fdg_plugins.data.decoding import DamagedError, read_image
 from fdg_plugins.data.own_files import DatasetFile
 from fdg_plugins.data.pairs import stem_of
 from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import count_images, listing_of, track
-from fdg_plugins.lab.preparation.facts import ImageFacts, class_shares, facts_of, read_pair
-from fdg_plugins.lab.preparation.sheets import Tile, draw_sheet, mask_tiles
+from fdg_plugins.lab.preparation.facts import ImageFacts, likely_groups, look_at, read_pair
+from fdg_plugins.lab.preparation.sheets import draw_sheet, mask_tiles
 from fdg_plugins.storage import write_bytes
 from fdg_plugins.tasks import TASKS
 
@@ -45,12 +44,17 @@ class Place(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A domain: the facts of its images, its row of the table, remarks in lines; whether it can only be held out."""
+    """A domain: its images, those that can be used, why the others cannot, its row of the table, and remarks.
 
-    facts: ImageFacts
+    ``is_short``: whether it can only be held out.
+    """
+
+    samples: Sequence[Sample]
+    facts: Sequence[ImageFacts]
+    damaged: Sequence[DamagedError]
     row: Mapping[str, str]
     remarks: Sequence[str]
-    is_short: bool = False
+    is_short: bool
 
 
 def check_files(place: Place, sheets: Path | None) -> None:
@@ -58,76 +62,89 @@ def check_files(place: Place, sheets: Path | None) -> None:
 
     Raises DataError, after all domains, if some images cannot be used, or no run could start.
     """
-    spec: Any = place.spec
-    looks = {domain: _look(place, spec, domain) for domain in count_images(place.root, spec, place.rules)}
+    looks = {domain: _look(place, domain) for domain in count_images(place.root, place.spec, place.rules)}
     head = list(next(iter(looks.values())).row)
     show(make_table(("domain", *head), ((domain, *one.row.values()) for domain, one in looks.items()), NUMBERS))
-    for domain, one in looks.items():
-        for remark in one.remarks:
-            say(f"{domain}: {remark}")
-    _show_duplicates(
-        (digest, domain, sample.file) for domain, one in looks.items() for sample, digest in one.facts.digests.items()
-    )
-    for path in (place.root / spec.folder).iterdir():
-        if path.is_dir():
-            place.rules.excludes(f"{path.name}/")
-    if place.rules.idle:
-        warn(f"exclude names {', '.join(place.rules.idle)}, which no file matches; expected <domain>/<class>/<image>.")
-    if absent := [name for name in spec.domains if name not in looks]:
-        warn(f"no folder for {', '.join(absent)}; a run on this machine needs every domain.")
-    likely = [found for one in looks.values() if (found := likely_groups(one.facts.samples, len(spec.classes)))]
-    if likely and spec.described and place.rules.group is None:
-        warn(f"{likely[0]}: if it is a patient, slide or scene, say so in dataset.toml (group), or it leaks.")
-    held = Counter(group for one in looks.values() for group in {sample.group for sample in one.facts.samples} - {""})
-    if several := sorted(group for group, count in held.items() if count > 1):
-        warn(f"images of {place.rules.group} {several[0]}, among {len(several):,}, are in several domains.")
-    if sheets is not None:
-        for name, sheet in _sheets(place, spec, looks):
-            write_bytes(sheets / f"{name}.png", sheet)
-            say(f"{sheets / f'{name}.png'}: written")
-    if damaged := [error for one in looks.values() for error in one.facts.damaged.values()]:
+    for domain, remark in ((domain, remark) for domain, one in looks.items() for remark in one.remarks):
+        say(f"{domain}: {remark}")
+    _show_duplicates((facts.digest, domain, facts.sample.file) for domain, one in looks.items() for facts in one.facts)
+    for warning in _warnings(place, looks):
+        warn(warning)
+    for name, sheet in () if sheets is None else _sheets(place, looks, sheets):
+        write_bytes(name, sheet)
+        say(f"{name}: written")
+    if damaged := [error for one in looks.values() for error in one.damaged]:
         say("\n".join(f"unusable    {error}" for error in damaged))
         raise DataError(f"{len(damaged):,} of the images cannot be used.")
-    short = ", ".join(domain for domain, one in looks.items() if one.is_short)
-    if sum(one.is_short for one in looks.values()) > 1:
-        raise DataError(f"no image to train or to validate on in {short}: only one domain can be held out.")
-    if short:
-        warn(f"no image to train or to validate on in {short}, which can only be held out.")
+    if short := [domain for domain, one in looks.items() if one.is_short]:
+        text = f"no image to train or to validate on in {', '.join(short)}"
+        if len(short) > 1:
+            raise DataError(f"{text}: only one domain can be held out.")
+        warn(f"{text}, which can only be held out.")
 
 
-def _look(place: Place, spec: Any, domain: str) -> Look:
-    root, has_masks = place.root, isinstance(spec, SegmentationSpec)
-    listing = listing_of(root, spec, domain, place.rules)
+def _warnings(place: Place, looks: Mapping[str, Look]) -> Iterator[str]:
+    spec, rules = place.spec, place.rules
+    for path in (place.root / spec.folder).iterdir():
+        if path.is_dir():
+            rules.excludes(f"{path.name}/")
+    if rules.idle:
+        yield f"exclude names {', '.join(rules.idle)}, which no file matches; expected <domain>/<class>/<image>."
+    if absent := [name for name in spec.domains if name not in looks]:
+        yield f"no folder for {', '.join(absent)}; a run on this machine needs every domain."
+    likely = [found for one in looks.values() if (found := likely_groups(one.samples, len(spec.classes)))]
+    if likely and spec.described and rules.group is None:
+        yield f"{likely[0]}: if it is a patient, slide or scene, say so in dataset.toml (group), or it leaks."
+    held = Counter(group for one in looks.values() for group in {sample.group for sample in one.samples} - {""})
+    if several := sorted(group for group, count in held.items() if count > 1):
+        yield f"images of {rules.group} {several[0]}, among {len(several):,}, are in several domains."
+
+
+def _look(place: Place, domain: str) -> Look:
+    spec, listing = place.spec, listing_of(place.root, place.spec, domain, place.rules)
     assert listing is not None
     samples, split = listing.images, split_of(listing, spec, domain, seed=0)
-    found = facts_of(root, spec, track(samples, f"decoding {domain}"), place.max_pixels)
-    sides = (sorted({min(lengths), max(lengths)}) for lengths in zip(*found.sizes, strict=True))
+    facts, damaged = list[ImageFacts](), list[DamagedError]()
+    for sample in track(samples, f"decoding {domain}"):
+        try:
+            facts.append(look_at(place.root, spec, sample, place.max_pixels))
+        except DamagedError as error:
+            damaged.append(error)
+    has_masks = isinstance(spec, SegmentationSpec)
+    sides = (sorted({min(lengths), max(lengths)}) for lengths in zip(*(one.size for one in facts), strict=True))
     row = {
         "pairs" if has_masks else "images": f"{len(samples):,}",
         "training": f"{len(split.train):,}",
         "validation": f"{len(split.validation):,}",
-        "unusable": f"{len(found.damaged):,}",
+        "unusable": f"{len(damaged):,}",
         "height x width" if spec.dims == 2 else "size": " x ".join(" to ".join(map(str, ends)) for ends in sides),
     }
     if listing.group is not None:
         row[listing.group] = f"{len({sample.group for sample in samples} - {''}):,}"
-    remarks = [f"{len(listing.skipped):,} files that are known to be bad, or excluded, are left out"]
-    remarks = [*(remarks if listing.skipped else []), *(f"not used: {phrase}" for phrase in listing.unused)]
-    if has_masks:
-        for label, name in enumerate(spec.classes[1:], start=1):
-            share = [shares[label] for shares in found.shares] or [0.0]
-            row[f"fraction of {name}"] = f"{sum(share) / len(share):.3f} ({min(share):.3f} to {max(share):.3f})"
-    else:
-        by_label = TASKS.get(spec.task).class_counts(samples, len(spec.classes))
-        counts = dict(zip(spec.classes, by_label, strict=True))
-        row |= ends_of(counts)
-        row["formats"] = ", ".join(f"{name} {count:,}" for name, count in sorted(found.formats.items()))
-        row["grey"] = f"{found.grey:,}"
-        lacking = ", ".join(name for name, count in counts.items() if not count)
-        remarks += [f"no image of {lacking}"] if lacking else []
-        turned = f"{found.turned:,} of {len(samples):,} images have an EXIF orientation, which is ignored"
-        remarks += [turned] if found.turned else []
-    return Look(found, row, remarks, not (split.train and split.validation))
+    counts = dict(zip(spec.classes, TASKS.get(spec.task).class_counts(samples, len(spec.classes)), strict=True))
+    row |= _masks(spec, facts) if has_masks else ends_of(counts) | _photographs(facts)
+    lacking, turned = [name for name, count in counts.items() if not count], sum(one.is_turned for one in facts)
+    remarks = {
+        f"{len(listing.skipped)} files that are known to be bad, or excluded, are left out": listing.skipped,
+        **{f"not used: {phrase}": True for phrase in listing.unused},
+        f"no image of {', '.join(lacking)}": lacking,
+        f"{turned:,} of {len(samples):,} images have an EXIF orientation, which is ignored": turned,
+    }
+    told = [remark for remark, is_so in remarks.items() if is_so]
+    return Look(samples, facts, damaged, row, told, not (split.train and split.validation))
+
+
+def _masks(spec: KnownSpec, facts: Sequence[ImageFacts]) -> dict[str, str]:
+    row = {}
+    for label, name in enumerate(spec.classes[1:], start=1):
+        share = [one.shares[label] for one in facts] or [0.0]
+        row[f"fraction of {name}"] = f"{sum(share) / len(share):.3f} ({min(share):.3f} to {max(share):.3f})"
+    return row
+
+
+def _photographs(facts: Sequence[ImageFacts]) -> dict[str, str]:
+    formats = ", ".join(f"{name} {count:,}" for name, count in sorted(Counter(one.format for one in facts).items()))
+    return {"formats": formats, "grey": f"{sum(one.is_grey for one in facts):,}"}
 
 
 def ends_of(counts: Mapping[str, int]) -> dict[str, str]:
@@ -151,26 +168,33 @@ def _show_duplicates(files: Iterable[tuple[str, str, str]]) -> None:
         say(f"  ... and {len(groups) - SHOWN:,} more")
 
 
-def _sheets(place: Place, spec: Any, looks: Mapping[str, Look]) -> Iterator[tuple[str, bytes]]:
-    usable: dict[str, list[Any]] = {domain: one.facts.usable for domain, one in looks.items() if one.facts.usable}
+def _sheets(place: Place, looks: Mapping[str, Look], folder: Path) -> Iterator[tuple[Path, bytes]]:
+    spec, usable = place.spec, {domain: one.facts for domain, one in looks.items() if one.facts}
     if isinstance(spec, ImageFolderSpec) and usable:
+        chosen = {domain: _spread(sorted(found, key=_by_class), IN_A_ROW) for domain, found in usable.items()}
+        base, total = place.root / spec.folder, sum(len(one.samples) for one in looks.values())
         rows = {
             domain: [
-                Tile(np.asarray(read_image(place.root / spec.folder / one.file)), _words(one, spec.classes))
-                for one in _spread(sorted(found, key=lambda sample: (sample.label, sample.file)), IN_A_ROW)
+                (np.asarray(read_image(base / one.sample.file)), _words(one.sample, spec.classes)) for one in found
             ]
-            for domain, found in usable.items()
+            for domain, found in chosen.items()
         }
-        total = sum(len(one.facts.samples) for one in looks.values())
-        yield spec.name, draw_sheet(rows, f"{spec.title}: {sum(map(len, rows.values()))} of {total:,} images")
-    for domain, pairs in usable.items() if isinstance(spec, SegmentationSpec) else ():
-        rows = {}
-        for pair in _spread(pairs, ON_A_SHEET):
-            image, labels = read_pair(place.root, spec, pair, place.max_pixels)
-            shares = class_shares(labels, len(spec.classes))[1:]
-            texts = [f"{name} {share:.3f}" for name, share in zip(spec.classes[1:], shares, strict=True)]
-            rows[stem_of(Path(pair.file).name)] = mask_tiles(image, labels, ", ".join(texts))
-        yield domain, draw_sheet(rows, f"{spec.title}, {domain}: {len(rows)} of {len(pairs)} pairs", TILE, spec.classes)
+        title = f"{spec.title}: {sum(map(len, rows.values()))} of {total:,} images"
+        yield folder / f"{spec.name}.png", draw_sheet(rows, title)
+    if isinstance(spec, SegmentationSpec):
+        for domain, pairs in usable.items():
+            rows = {}
+            for one in _spread(pairs, ON_A_SHEET):
+                image, labels = read_pair(place.root, spec, one.sample, place.max_pixels)
+                shares = zip(spec.classes[1:], one.shares[1:], strict=True)
+                texts = ", ".join(f"{name} {share:.3f}" for name, share in shares)
+                rows[stem_of(Path(one.sample.file).name)] = mask_tiles(image, labels, texts)
+            title = f"{spec.title}, {domain}: {len(rows)} of {len(pairs)} pairs"
+            yield folder / f"{domain}.png", draw_sheet(rows, title, TILE, spec.classes)
+
+
+def _by_class(facts: ImageFacts) -> tuple[int, str]:
+    return facts.sample.label, facts.sample.file
 
 
 def _words(sample: Sample, classes: Sequence[str]) -> str:

@@ -13,9 +13,8 @@ from typer import Option
 
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.data import DATASETS
-from fdg_plugins.data.own_files import DATASET_FILE
-from fdg_plugins.data.own_folder import OwnData, own_data
-from fdg_plugins.errors import SettingsError, did_you_mean
+from fdg_plugins.data.own_files import DATASET_FILE, OwnData, own_data
+from fdg_plugins.errors import SettingsError, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
 from fdg_plugins.plugins.factories import bring_factory
@@ -127,8 +126,9 @@ def is_own(place: str) -> bool:
     if place in DATASETS.names():
         return False
     if not Path(place).is_dir():
-        hint = did_you_mean(place, DATASETS.names())
-        raise SettingsError(f"there is no folder {place!r} here, nor a data set of that name; {hint}")
+        near = nearest(place, DATASETS.names())
+        hint = f"; did you mean {near!r}?" if near else "."
+        raise SettingsError(f"there is no folder {place!r} here{hint}", field="dataset", value=place)
     return True
 
 

@@ -8,10 +8,10 @@ A site finds its data root, opens its domain once and builds a loader for every 
     check_images(data)
     epochs = training_epochs(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number), epochs=5)
 
-``catalogue`` has the data sets, ``specs`` their records. A domain is listed by names (``folders``, ``pairs``,
-``published``, ``attributes``; a user's own by ``own_folder`` and ``own_files``), split (``splits``, ``groups``,
-``skew``), and opened (``domains``). ``decoding`` reads a file, ``image_files`` with ``augmentation``, or ``presets`` of
-images with masks, make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
+``catalogue`` has the data sets, ``specs`` their records; ``own_files`` describes a user's own. A domain is listed by
+names (``listing``, ``pairs``) or read as a whole (``published``), split (``splits``, ``skew``) and opened
+(``domains``). ``decoding`` reads a file; ``image_files`` with ``augmentation``, or ``presets`` of images with masks,
+make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
 """
 
 from fdg_plugins.data.augmentation import AugmentationRanges
@@ -25,7 +25,7 @@ from fdg_plugins.data.domains import (
     without_damaged,
 )
 from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
-from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.own_files import own_data
 from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.specs import AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
 

@@ -37,6 +37,8 @@ def _record(kind: type[S], name: str, **more: Any) -> S:
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(inner) for key, inner in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -99,6 +101,12 @@ def origin_of(dataset: str) -> Origin:
     return Origin(**texts, releases=tuple(releases))
 
 
+def published_as(dataset: str, domain: str) -> Mapping[str, str]:
+    """Return what to download for a domain with masks, and how its files are named; empty if nothing is known."""
+    facts: Mapping[str, str] = _table().get(dataset, {}).get("published", {}).get(domain, {})
+    return facts
+
+
 def known_images(dataset: DatasetRef, domain: str, *, certain: bool = True) -> list[int]:
     """Return the numbers of images that a domain has, one for each release.
 
@@ -124,7 +132,7 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
     """Return the record of a data set: the one called so, or that of a description, whose folder is the data root.
 
     Raises SettingsError, listing the known names, if there is none. A plug-in can supply an :class:`ImageFolderSpec`,
-    a :class:`SegmentationSpec`, or a :class:`RotatedSpec` with a source of this package.
+    a :class:`SegmentationSpec`, or a :class:`RotatedSpec` of a data set with published files.
     """
     if not isinstance(dataset, OwnDataset):
         return DATASETS.get(dataset)
@@ -134,3 +142,16 @@ def dataset_spec(dataset: DatasetRef) -> KnownSpec:
     known = {name: said[name] for name in said.keys() & {one.name for one in fields(of_task)}}
     other = {} if dataset.task == ImageFolderSpec.task else {"task": dataset.task}
     return of_task(**known, folder="", described=True, protocol={} if is_pairs else {**_OWN_PHOTOGRAPHS, **other})
+
+
+def source_of(spec: PublishedSpec | RotatedSpec) -> PublishedSpec:
+    """Return the record of the files of a data set: its own, or that of the images which it rotates."""
+    source = DATASETS.get(spec.source) if isinstance(spec, RotatedSpec) else spec
+    assert isinstance(source, PublishedSpec)
+    return source
+
+
+def files_of(spec: PublishedSpec | RotatedSpec) -> list[str]:
+    """Return the paths of all published files, below the data root."""
+    source = source_of(spec)
+    return [f"{source.folder}/{name}" for parts in source.files.values() for names in parts for name in names]

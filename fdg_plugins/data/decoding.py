@@ -10,7 +10,7 @@ import io
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,16 +44,17 @@ class DamagedError(DataError):
     """An image, or its mask, cannot be used. ``reason`` ends a sentence about it in this site's log."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"image {path} {reason}.", public="an image of the split cannot be read.")
+        super().__init__(f"image {path} {reason}.", field="image", public="an image of the split cannot be read.")
         self.reason = reason
 
 
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """Turn the exceptions of decoders into a :class:`DamagedError`."""
+def decoding(path: Path, *own: type[Exception]) -> Iterator[None]:
+    """Turn the exceptions of decoders, and a library's ``own``, into a :class:`DamagedError`."""
+    handled: tuple[type[Exception], ...] = (*DECODE_ERRORS, *own)
     try:
         yield
-    except DECODE_ERRORS as error:
+    except handled as error:
         raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
 
 
@@ -162,15 +163,14 @@ class PairForm:
         if classes.shape[1:] != pixels.shape[1:]:
             found, expected = (" x ".join(map(str, values.shape[1:])) for values in (classes, pixels))
             raise DamagedError(mask, f"has {found} pixels, expected those of its image, {expected}")
-        if is_nifti(image.name):
-            axes = [_nibabel().aff2axcodes(self._open(path).affine) for path in (image, mask)]
-            if axes[0] != axes[1]:
-                raise DamagedError(mask, "has another orientation than its image")
+        axes = {_nibabel().aff2axcodes(self._open(path).affine) for path in (image, mask) if is_nifti(path.name)}
+        if is_nifti(image.name) != is_nifti(mask.name) or len(axes) > 1:
+            raise DamagedError(mask, "has another orientation than its image, or only one of both is NIfTI")
         return pixels, classes
 
     def image(self, path: Path) -> np.ndarray:
         """Return an image, float32 ``[C, *S]``; raises as :meth:`read` does."""
-        values = self._volume(path) if is_nifti(path.name) else self._photograph(path)
+        values = self._volume(path) if is_nifti(path.name) else self._picture(path, self._photograph)
         shaped = values[..., np.newaxis] if values.ndim == self.spec.dims else values
         if shaped.ndim != self.spec.dims + 1 or shaped.shape[-1] not in (1, self.spec.channels):
             expected = f"{self.spec.dims} axes and {self.spec.channels} channels"
@@ -187,7 +187,7 @@ class PairForm:
 
     def mask(self, path: Path) -> np.ndarray:
         """Return the class numbers of a mask, int16 ``[*S]``; raises as :meth:`read` does."""
-        values = self._volume(path) if is_nifti(path.name) else self._label_map(path)
+        values = self._volume(path) if is_nifti(path.name) else self._picture(path, _label_map)
         table = np.full(LARGEST_MASK_VALUE + 2, -1, dtype=np.int16)  # the last is that of all other values
         for value, number in self.spec.class_of_value.items():
             table[value] = number
@@ -202,39 +202,20 @@ class PairForm:
             raise DamagedError(path, f"has the values {shown}, expected only {expected}")
         return classes
 
-    def size_of(self, image: Path) -> tuple[int, ...]:
-        """Return the spatial size of an image, from its header; raises as :meth:`read` does."""
-        if is_nifti(image.name):
-            return tuple(self._open(image).shape[: self.spec.dims])
-        with open_image(image, self.max_pixels, formats=PAIR_FORMATS) as opened:
-            return opened.height, opened.width
-
-    @contextmanager
-    def _picture(self, path: Path) -> Iterator[Image.Image]:
-        """Yield a photograph or a mask with its header read; refuse several pages, and those that viewers turn."""
+    def _picture(self, path: Path, decode: Callable[[Image.Image, Path], np.ndarray]) -> np.ndarray:
+        """Return the pixels of a photograph or a mask; refuse several pages, and those that viewers turn."""
         with open_image(path, self.max_pixels, formats=PAIR_FORMATS) as image, decoding(path):
             if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
                 raise DamagedError(path, f"has {pages:,} pages, expected one")
-            yield image
+            values = decode(image, path)
             # Whoever drew the mask saw the turned image. After decoding: Pillow tells of a damaged PNG only once.
             if (found := ignored_orientation(image)) != UPRIGHT:
                 raise DamagedError(path, f"has the EXIF orientation {found}, expected {UPRIGHT}: pixels turned already")
+        return values
 
-    def _photograph(self, path: Path) -> np.ndarray:
-        with self._picture(path) as image:
-            pixels = to_rgb(image, path)
+    def _photograph(self, image: Image.Image, path: Path) -> np.ndarray:
+        pixels = to_rgb(image, path)
         return np.asarray(pixels.convert("L") if self.spec.channels == 1 else pixels)
-
-    def _label_map(self, path: Path) -> np.ndarray:
-        with self._picture(path) as image:
-            image.load()
-            values, is_clear = np.asarray(image), image.mode in ("LA", "PA", "RGBA")
-        if values.ndim == 2:
-            return values
-        colours = values[..., :-1] if is_clear else values
-        if (colours != colours[..., :1]).any():
-            raise DamagedError(path, "has colours, expected one value per pixel")
-        return colours[..., 0]
 
     def _volume(self, path: Path) -> np.ndarray:
         """Return the values, ``[*S]`` or ``[*S, C]``, without further axes of length 1."""
@@ -249,16 +230,23 @@ class PairForm:
 
     def _open(self, path: Path) -> Any:
         nibabel = _nibabel()
-        own = (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError, StopIteration)
-        try:
-            kinds = (kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0])
-            opened = next(kinds).from_filename(path, mmap=False)
+        with decoding(path, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
+            kinds = [kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0]]
+            opened = kinds[0].from_filename(path, mmap=False)
             voxels = int(np.prod([int(side) for side in opened.shape], dtype=object))
             usable = voxels >= 1 and opened.get_data_dtype().kind in "iuf"
-        except (*DECODE_ERRORS, *own) as error:
-            raise DamagedError(path, f"cannot be read ({type(error).__name__})") from error
         if voxels > self.max_pixels:
             raise _too_large(path, voxels, self.max_pixels)
         if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:
             raise DamagedError(path, "is no NIfTI with real values and axes that can be told apart")
         return opened
+
+
+def _label_map(image: Image.Image, path: Path) -> np.ndarray:
+    values = np.asarray(image)
+    if values.ndim == 2:
+        return values
+    colours = values[..., :-1] if image.mode in ("LA", "PA", "RGBA") else values
+    if (colours != colours[..., :1]).any():
+        raise DamagedError(path, "has colours, expected one value per pixel")
+    return colours[..., 0]

@@ -12,16 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import dataset_spec
 from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError
-from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished, rules_of
+from fdg_plugins.data.folders import existing_root, is_folder, is_unfinished
 from fdg_plugins.data.image_files import AttributeFiles, ImageFiles, ImageSource, joined
-from fdg_plugins.data.labels import list_images
-from fdg_plugins.data.own_files import NO_RULES
-from fdg_plugins.data.pairs import list_pairs
+from fdg_plugins.data.listing import list_domain
+from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.presets import PairFiles, preset_of
-from fdg_plugins.data.published import published_domain, rotated_domain
+from fdg_plugins.data.published import read_arrays
 from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, MIX, Partition, mixed_split, site_splits
 from fdg_plugins.data.specs import (
     AttributeSpec,
@@ -65,28 +63,24 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
         return DataRoot(None, stand_in=False)
     if data_root is None and isinstance(spec, PublishedSpec | RotatedSpec):
         return DataRoot(None, stand_in=True)
-    if data_root is None:
-        if spec.described or spec.name not in STAND_INS:
-            raise _no_root(spec)
+    if data_root is None and not spec.described and spec.name in STAND_INS:
         root = cache_folder(cache) / f"stand-in-{spec.name}-v{VERSION}"
         return DataRoot(write_stand_in(root, spec.name), stand_in=True)
-    if not is_folder(data_root):
-        expected, public = "a folder, named by FDG_DATA_ROOT or fdg_site.json", "its data root is not a folder."
-        raise DataError(field="data root", value=data_root, expected=expected, public=public)
-    if is_unfinished(data_root / spec.folder):
+    root = _checked_root(spec, data_root)
+    if is_unfinished(root / spec.folder):
         public = f"its preparation of data set {spec.name} has not ended."
         expected = f"one for which fdg data prepare {spec.name} has ended (--any-counts accepts what is there)"
-        raise DataError(field="folder", value=data_root / spec.folder, expected=expected, public=public)
-    return DataRoot(data_root, stand_in=is_stand_in(data_root, spec.folder))
+        raise DataError(field="folder", value=root / spec.folder, expected=expected, public=public)
+    return DataRoot(root, stand_in=is_stand_in(root, spec.folder))
 
 
-def _no_root(spec: KnownSpec) -> DataError:
-    holds = "its domains" if spec.described else f"{spec.folder}/, which fdg data prepare {spec.name} fills"
-    return DataError(
-        f"data set {spec.name} has no data root and no stand-in; expected FDG_DATA_ROOT or fdg_site.json to name the "
-        f"folder that holds {holds}.",
-        public=True,
-    )
+def _checked_root(spec: KnownSpec, data_root: Path | None) -> Path:
+    if data_root is None or not is_folder(data_root):
+        holds = "its domains" if spec.described else f"{spec.folder}/, which fdg data prepare {spec.name} fills"
+        expected = f"a folder, named by FDG_DATA_ROOT or fdg_site.json, that holds {holds}"
+        public = f"data set {spec.name} needs a data root, and has none here."
+        raise DataError(field="data root", value=data_root, expected=expected, public=public)
+    return data_root
 
 
 # --- opening ---
@@ -115,6 +109,20 @@ class DomainData(Split):
         return {sample.file: sample for sample in (*self.train, *self.validation, *self.test)}
 
 
+class SharedDomains:
+    """What has been made in this process for all its sites: opened domains, and how they are divided."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned at the first call with this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
+
+
 def open_domain(
     data_root: Path | None,
     dataset: DatasetRef,
@@ -128,7 +136,7 @@ def open_domain(
     max_pixels: int = MOST_PIXELS,
     left_out: Collection[str] = (),
     preset: str = "",
-    shared: "SharedDomains | None" = None,
+    shared: SharedDomains | None = None,
     dataset_file: Path | None = None,
 ) -> DomainData:
     """List and split the images of a domain below ``data_root``, in the layout of the data set's record.
@@ -159,21 +167,11 @@ def open_domain(
         expected = f"one of data set {spec.name}: {', '.join(spec.domains)}"
         raise SettingsError(field="domain", value=domain, expected=expected, public=f"its domain is not {expected}.")
     shared = shared or SharedDomains()
-    asked = _Asked(
-        data_root,
-        dataset,
-        domain,
-        seed,
-        max_samples,
-        frozenset(left_out),
-        image_memory,
-        max_pixels,
-        preset,
-        dataset_file,
-    )
-    whole = shared.once(asked, partial(_open, asked))
+    omitted = frozenset(left_out)
+    asked = _Asked(data_root, dataset, seed, max_samples, omitted, image_memory, max_pixels, preset, dataset_file)
+    whole = shared.once((asked, domain), partial(_open, asked, domain))
     if partition.kind == MIX and domain in dict(partition.counts):
-        return _mixed(asked, part or (1, 1), partition, shared)
+        return _mixed(asked, domain, part or (1, 1), partition, shared)
     if part is None:
         return whole
     number, count = part
@@ -181,7 +179,7 @@ def open_domain(
         own = part_of(whole, spec, domain, part, seed=seed)
     else:
         divide = partial(site_splits, whole, spec, domain, count, partition, seed)
-        own = shared.once((asked, count, partition), divide)[number - 1]
+        own = shared.once((asked, domain, count, partition), divide)[number - 1]
     return replace(whole, train=own.train, validation=own.validation, test=own.test, name=own.name)
 
 
@@ -190,7 +188,6 @@ class _Asked(NamedTuple):
 
     root: Path | None
     dataset: DatasetRef
-    domain: str
     seed: int
     max_samples: int | None
     left_out: frozenset[str]
@@ -200,20 +197,21 @@ class _Asked(NamedTuple):
     dataset_file: Path | None
 
 
-def _mixed(asked: _Asked, part: tuple[int, int], partition: Partition, shared: "SharedDomains") -> DomainData:
-    domain, counts = asked.domain, dict(partition.counts)
+def _mixed(
+    asked: _Asked, domain: str, part: tuple[int, int], partition: Partition, shared: SharedDomains
+) -> DomainData:
+    counts = dict(partition.counts)
     if part[1] != counts[domain]:
         raise SettingsError(field=f"number of sites of {domain!r}", value=part[1], expected=str(counts[domain]))
-    each = {name: asked._replace(domain=name) for name in counts}
-    opened = {name: shared.once(one, partial(_open, one)) for name, one in each.items()}
+    opened = {name: shared.once((asked, name), partial(_open, asked, name)) for name in counts}
     own = mixed_split(opened, domain, part[0], partition, asked.seed)
-    images = shared.once(("joined", *each.values()), lambda: joined([one.images for one in opened.values()]))
+    images = shared.once(("joined", asked, *counts), lambda: joined([one.images for one in opened.values()]))
     return replace(opened[domain], train=own.train, validation=own.validation, name=own.name, images=images)
 
 
-def _open(asked: _Asked) -> DomainData:
-    known, domain = dataset_spec(asked.dataset), asked.domain
-    spec, images, listing = _listed(known, asked)
+def _open(asked: _Asked, domain: str) -> DomainData:
+    known = dataset_spec(asked.dataset)
+    spec, images, listing = _read(known, asked, domain)
     split = split_of(listing, spec, domain, seed=asked.seed, max_samples=asked.max_samples, left_out=asked.left_out)
     parts = (split.train, split.validation, split.test, split.name)
     damaged = tuple(sample.file for sample in listing.images if sample.file in asked.left_out)
@@ -221,42 +219,19 @@ def _open(asked: _Asked) -> DomainData:
     return DomainData(*parts, *named, skipped=listing.skipped, left_out=damaged, unused=listing.unused)
 
 
-class SharedDomains:
-    """What has been made in this process for all its sites: opened domains, and how they are divided."""
-
-    def __init__(self) -> None:
-        self._made: dict[Hashable, Any] = {}
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned at the first call with this key."""
-        if key not in self._made:
-            self._made[key] = make()
-        made: T = self._made[key]
-        return made
-
-
-def _listed(spec: KnownSpec, asked: _Asked) -> tuple[KnownSpec, ImageSource, Listing]:
+def _read(spec: KnownSpec, asked: _Asked, domain: str) -> tuple[KnownSpec, ImageSource, Listing]:
     """Return the record of the images, which may be that of a stand-in, their source, and what the domain holds."""
-    domain, memory, max_pixels = asked.domain, asked.memory, asked.max_pixels
     if isinstance(spec, PublishedSpec):
-        return spec, *published_domain(asked.root, spec, domain, max_pixels)
+        return spec, *read_arrays(asked.root, spec, domain, asked.max_pixels)
     if isinstance(spec, RotatedSpec):
         spec = spec.stand_in if spec.stand_in is not None and asked.root is None else spec
-        if not spec.needs_data_root:
-            return spec, *rotated_domain(None, spec, domain)
-    if asked.root is None:
-        raise _no_root(spec)
-    if isinstance(spec, RotatedSpec):
-        return spec, *rotated_domain(asked.root, spec, domain)
-    root = existing_root(asked.root, spec)
-    folder = root / spec.folder
-    if isinstance(spec, AttributeSpec):
-        return spec, AttributeFiles(folder, memory, max_pixels), list_attributed(root, spec, domain)
-    rules = rules_of(root, asked.dataset_file) if spec.described else NO_RULES
+        return spec, *read_arrays(_checked_root(spec, asked.root) if spec.needs_data_root else None, spec, domain)
+    root = existing_root(_checked_root(spec, asked.root), spec)
+    listing = list_domain(root, spec, domain, rules_of(root, asked.dataset_file) if spec.described else NO_RULES)
+    files = (root / spec.folder, asked.memory, asked.max_pixels)
     if isinstance(spec, SegmentationSpec):
-        pairs = PairFiles(folder, spec, preset_of(asked.preset, spec), memory, max_pixels)
-        return spec, pairs, list_pairs(root, spec, domain, rules)
-    return spec, ImageFiles(folder, memory, max_pixels), list_images(root, spec, domain, rules)
+        return spec, PairFiles(*files, spec, preset_of(asked.preset, spec)), listing
+    return spec, (AttributeFiles if isinstance(spec, AttributeSpec) else ImageFiles)(*files), listing
 
 
 # --- damaged images ---
@@ -264,18 +239,18 @@ def _listed(spec: KnownSpec, asked: _Asked) -> tuple[KnownSpec, ImageSource, Lis
 Poll = Callable[[], object]
 
 
-def find_damaged(data: DomainData, sound: Collection[str] = (), poll: Poll = bool) -> dict[str, str]:
+def find_damaged(data: DomainData, sound: set[str] | None = None, poll: Poll = bool) -> dict[str, str]:
     """Decode all images of ``data`` except those known to be ``sound``; return why which cannot be used, by file.
 
-    ``poll`` is called before each image; what it raises ends the search.
+    Those that can be used join ``sound``. ``poll`` is called before each image; what it raises ends the search.
     """
-    damaged = {}
-    for file, sample in data.samples.items():
-        if file in sound:
-            continue
+    sound = set() if sound is None else sound
+    damaged: dict[str, str] = {}
+    for file, sample in ((file, sample) for file, sample in data.samples.items() if file not in sound):
         poll()
         try:
             data.images.check(sample)
+            sound.add(file)
         except DamagedError as error:
             damaged[file] = error.reason
     return damaged
@@ -284,16 +259,13 @@ def find_damaged(data: DomainData, sound: Collection[str] = (), poll: Poll = boo
 def check_images(data: DomainData, sound: set[str] | None = None, poll: Poll = bool) -> None:
     """Decode every image file of ``data`` once; raise DataError if any cannot be used, with their number and names.
 
-    Images known to be ``sound`` are left out; the others join them if all can be used. ``poll``: as in
-    :func:`find_damaged`.
+    ``sound`` and ``poll``: as in :func:`find_damaged`.
     """
-    sound = set() if sound is None else sound
     if damaged := find_damaged(data, sound, poll):
         problem = f"of the images of domain {data.domain!r}, {len(damaged):,} cannot be used"
         reasons = "; ".join(f"{file} {damaged[file]}" for file in sorted(damaged)[:SHOWN])
         instead = "damaged_images 'leave_out' in the site's config does without them"
         raise DataError(f"{problem} ({reasons}); {instead}.", public=f"{problem}.")
-    sound.update(data.samples)
 
 
 def without_damaged(
@@ -305,14 +277,11 @@ def without_damaged(
     """Return the domain without the images that cannot be used, and those images; each image is decoded once.
 
     ``reopen`` returns the domain without the given files. A subsampled domain may then contain other images, which
-    are checked in turn. ``sound``: files that are known to be, to which those found are added. ``poll``: as in
-    :func:`find_damaged`.
+    are checked in turn. ``sound`` and ``poll``: as in :func:`find_damaged`.
     """
     sound = set() if sound is None else sound
     found: frozenset[str] = frozenset()
     while more := find_damaged(data, sound, poll):
-        sound.update(data.samples.keys() - more.keys())
         found |= more.keys()
         data = reopen(found)
-    sound.update(data.samples)
     return data, found

@@ -6,12 +6,13 @@ anyway. ``fdg_plugins.data.images`` decides which samples form a batch, and in w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from fdg_plugins.data.augmentation import Epochs, EpochViews, whole_view
-from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, check_image, read_image
 from fdg_plugins.data.specs import AttributeSample, LabelsSample, Sample
 from fdg_plugins.errors import DataError
 
@@ -29,6 +30,12 @@ V = TypeVar("V")
 
 Finish = Callable[[V, Sample, int, int], Example]
 """Makes an example of what is read, its sample, the number of the epoch, and the sample's position."""
+
+View = tuple[int, Finish[V], int | None]
+"""The size in which files are read, what makes their examples, and the largest batch of an evaluation."""
+
+Purpose = Literal["training", "evaluation", "report"]
+ONCE = Epochs(0, ())  # for what has no randomness
 
 SizedSample = tuple[Sample, int]  # an image, and the side of the square to which it is scaled; 0: the size of its file
 
@@ -72,16 +79,14 @@ class ImageSource(ABC):
     """The images of a domain, identified by their samples."""
 
     @abstractmethod
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return the augmented ``samples``, first all of the first epoch, then all of the second."""
+    def dataset(
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
+    ) -> ImageDataset:
+        """Return ``samples`` for a purpose, first all of the first epoch, then all of the second.
 
-    @abstractmethod
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return the whole images of ``samples``, without randomness."""
-
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return ``samples`` as methods report on them, by default as evaluated; targets are those of training."""
-        return self.evaluation(samples, image_size)
+        They are augmented for ``training``, and whole for an ``evaluation``, without randomness. A ``report`` of a
+        method has them as evaluations do, with the targets of training.
+        """
 
     @abstractmethod
     def check(self, sample: Sample) -> None:
@@ -108,45 +113,48 @@ class FileSource(ImageSource, Generic[V]):
         """Return what is kept of a file; raise DataError, naming it, if it cannot be used."""
 
     @abstractmethod
-    def bytes_of(self, key: SizedSample) -> int:
-        """Return the bytes of what is kept of a file, from its header."""
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[V]:
+        """Return how ``count`` files are read for a purpose."""
 
     def dataset(
-        self, samples: Sequence[Sample], size: int, finish: Finish[V], times: int = 1, largest: int | None = None
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
     ) -> ImageDataset:
-        """Return a dataset of ``samples`` whose examples ``finish`` makes of what is read."""
-        self.keep((sample, size) for sample in samples)
-        return ImageDataset(samples, partial(self._load, size, finish), times, largest)
+        size, finish, largest = self.view(image_size, purpose, epochs, len(samples))
+        if self.memory:
+            self._keep([key for key in dict.fromkeys((sample, size) for sample in samples) if key not in self._kept])
+        return ImageDataset(samples, partial(self._load, size, finish), len(epochs), largest)
 
-    def keep(self, keys: Iterable[SizedSample]) -> None:
-        """Read the files that are not kept, up to the first that does not fit; broken ones are left to readers."""
-        chosen = []
-        for key in (key for key in dict.fromkeys(keys if self.memory else ()) if key not in self._kept):
-            try:
-                needed = self.bytes_of(key)
-            except DataError:
-                continue
-            if needed > self.memory:
-                break
-            self.memory -= needed
-            chosen.append(key)
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            self._kept.update(zip(chosen, pool.map(self.read, chosen), strict=True))
+    def _keep(self, keys: Sequence[SizedSample]) -> None:
+        """Read files up to the first that does not fit; broken ones are left to readers."""
+        threads = torch.get_num_threads()  # as many files are read at once, so that few are read in vain
+        chunks = (keys[start : start + threads] for start in range(0, len(keys), threads))
+        with ThreadPoolExecutor(threads) as pool:
+            read = (zip(chunk, pool.map(self._usable, chunk), strict=True) for chunk in chunks)
+            for key, value in chain.from_iterable(read):
+                if value is None:
+                    continue
+                if (needed := _bytes_of(value)) > self.memory:
+                    break
+                self.memory -= needed
+                self._kept[key] = value
+
+    def _usable(self, key: SizedSample) -> V | None:
+        try:
+            return self.read(key)
+        except DataError:
+            return None
 
     def _load(self, size: int, finish: Finish[V], sample: Sample, number: int, position: int) -> Example:
         kept = self._kept.get((sample, size))
         return finish(self.read((sample, size)) if kept is None else kept, sample, number, position)
 
 
+def _bytes_of(value: Any) -> int:
+    return sum(one.nbytes for one in (value.values() if isinstance(value, Mapping) else [value]))
+
+
 class ImageFiles(FileSource[np.ndarray]):
     """Labelled images: datasets have images uint8 ``[3, S, S]`` and labels."""
-
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        views = EpochViews(image_size, len(samples), epochs)
-        return self.dataset(samples, 0, partial(_augmented, views), len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        return self.dataset(samples, image_size, _labelled)
 
     def check(self, sample: Sample) -> None:
         check_image(self.folder / sample.file, self.max_pixels)
@@ -157,12 +165,10 @@ class ImageFiles(FileSource[np.ndarray]):
         pixels = np.asarray(read_image(self.folder / sample.file, self.max_pixels))
         return whole_view(pixels, size) if size else pixels
 
-    def bytes_of(self, key: SizedSample) -> int:
-        sample, size = key
-        if size:
-            return 3 * size**2
-        with open_image(self.folder / sample.file, self.max_pixels) as image:
-            return 3 * image.height * image.width
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[np.ndarray]:
+        if purpose == "training":
+            return 0, partial(_augmented, EpochViews(image_size, count, epochs)), None
+        return image_size, _labelled, None
 
 
 class AttributeFiles(ImageFiles):
@@ -171,13 +177,8 @@ class AttributeFiles(ImageFiles):
     Targets are labels ``[B]`` in training and in what methods report, labels and attributes ``[B, 2]`` in evaluations.
     """
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        return self.dataset(samples, image_size, _labelled, len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        return self.dataset(samples, image_size, _with_attribute)
-
-    reported = training
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[np.ndarray]:
+        return image_size, _with_attribute if purpose == "evaluation" else _labelled, None
 
 
 def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: int, position: int) -> Example:
@@ -206,11 +207,10 @@ class ImageArray(ImageSource):
     pixels: torch.Tensor
     rows: Mapping[str, int]
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> "ArrayImages":
+    def dataset(
+        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
+    ) -> ImageDataset:
         return ArrayImages(self, samples, image_size, len(epochs))
-
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> "ArrayImages":
-        return ArrayImages(self, samples, image_size)
 
     def check(self, sample: Sample) -> None:
         """Do nothing: the images were read as a whole when the domain was opened."""

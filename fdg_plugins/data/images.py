@@ -81,7 +81,7 @@ def training_epochs(
     through all epochs and read ahead into the next one. Consume the batches of an epoch before requesting the next.
     """
     count = len(data.train)
-    dataset = data.images.training(data.train, image_size, Epochs(seed, scope, epochs, augmentation))
+    dataset = data.images.dataset(data.train, image_size, "training", Epochs(seed, scope, epochs, augmentation))
     # The indices of an epoch address one of the repetitions of the same samples that the dataset has.
     sampler = (
         [number * count + index for index in batch]
@@ -107,7 +107,7 @@ def evaluation_batches(
 
     The last batch may be smaller, and all are if the images are large; without samples there are no batches.
     """
-    dataset = data.images.evaluation(samples, image_size)
+    dataset = data.images.dataset(samples, image_size, "evaluation")
     size = min(batch_size, dataset.largest_batch or batch_size)
     generator = torch_generator(0, "evaluation", "workers")
     return ImageBatches(dataset, workers, device, batch_size=size, generator=generator)
@@ -130,7 +130,7 @@ def reported_batches(
     drawn by ``seed`` and ``scope``. ``shuffled``: in :func:`shuffled_batches`, for results that depend on the batches:
     in their own order, images of one class stand together.
     """
-    dataset = data.images.reported(data.train, image_size, Epochs(seed, scope))
+    dataset = data.images.dataset(data.train, image_size, "report", Epochs(seed, scope))
     size = min(batch_size, dataset.largest_batch or batch_size)
     batching: dict[str, Any] = {"batch_size": size}
     if shuffled:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``dataset.toml``: what a user says about their images beyond the names of their folders.
+"""A user's own data set: a folder whose names give its domains and classes, and ``dataset.toml``, which says more.
 
-Names, domains, classes and the task go into the description that everyone shares
+Only names are read, no image. Names, domains, classes and the task go into the description that everyone shares
 (:mod:`fdg_plugins.plugins.own_dataset`). What concerns files, which are left out, which belong together and how a
 domain is divided, is read by each participant from its own file and never leaves it.
 """
@@ -9,6 +9,8 @@ domain is divided, is read by each participant from its own file and never leave
 import re
 import tomllib
 import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -16,8 +18,21 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from fdg_plugins.errors import DataError, first_problem
-from fdg_plugins.plugins.own_dataset import FolderName, FolderNames, MaskValues, PlainName, Title
+from fdg_plugins.data.catalogue import DATASETS
+from fdg_plugins.data.folders import PARTS, has_image, is_file, is_folder, names_in, refuse_outside
+from fdg_plugins.data.specs import Sample
+from fdg_plugins.errors import DataError, first_problem, visible
+from fdg_plugins.plugins.own_dataset import (
+    FolderName,
+    FolderNames,
+    MaskValues,
+    OwnDataset,
+    PlainName,
+    Title,
+    plain_name,
+    read_own_dataset,
+    shorten_names,
+)
 
 DATASET_FILE = "dataset.toml"
 LABELS_FILE = "labels.csv"
@@ -58,7 +73,7 @@ class Lists(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     def of(self, domain: str) -> dict[str, str]:
         """Return the paths of a domain's lists, by part."""
-        given = {"train": self.train, "validation": self.validation}
+        given = {"training": self.train, "validation": self.validation}
         return {part: path.replace(DOMAIN, domain) for part, path in given.items() if path is not None}
 
 
@@ -67,7 +82,7 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     ``exclude``: patterns of paths ``<domain>/<class>/<image>``, in which ``*`` stands for any characters and ``?``
     for one. ``parts`` and ``lists`` divide each domain; at most one of them is given. ``group``: a column of the lists,
-    or what ``group_pattern``, a regular expression, finds in the name of a file (:mod:`fdg_plugins.data.groups`).
+    or what ``group_pattern``, a regular expression, finds in the name of a file.
     """
 
     format: Literal[1] = 1
@@ -92,10 +107,13 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> "DatasetFile":
         divided = (self.parts is not None) + (self.lists is not None)
-        if divided > (self.task == "classification"):
-            raise PydanticCustomError("parts", "either parts or lists divide a domain of classes, not both")
-        if self.group_pattern is not None and self.group is None:
-            raise PydanticCustomError("group", 'group_pattern needs a group, such as group = "patient"')
+        rules = {
+            "either parts or lists divide a domain of classes, not both": divided <= (self.task == "classification"),
+            f"the task {self.task} needs classes": self.task == "classification" or self.classes is not None,
+            "group_pattern needs a group, such as patient": self.group_pattern is None or self.group is not None,
+        }
+        for rule in (rule for rule, holds in rules.items() if not holds):
+            raise PydanticCustomError("rule", rule)
         return self
 
     @property
@@ -121,6 +139,10 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
         self._matched.update(found)
         return bool(found)
 
+    def leaves_out(self, sample: Sample) -> bool:
+        """Return whether an image is left out, by its own path or that of its mask."""
+        return sum(map(self.excludes, {sample.file, getattr(sample, "mask", sample.file)})) > 0
+
     @property
     def idle(self) -> list[str]:
         """The patterns that have matched nothing so far."""
@@ -138,3 +160,117 @@ def read_dataset_file(path: Path) -> DatasetFile:
         raise DataError(f"file {path}: {first_problem(error, DatasetFile.model_fields)}") from error
     except (OSError, ValueError, RecursionError) as error:  # not there, no UTF-8 or no TOML
         raise DataError(f"file {path} cannot be read as TOML: {error}.") from error
+
+
+def rules_of(root: Path, given: Path | None) -> DatasetFile:
+    """Return the rules for the images in a data root: those of the file ``given``, else of its own ``dataset.toml``."""
+    path = given or root / DATASET_FILE
+    if given is None:
+        refuse_outside(root, path)
+    return NO_RULES if given is None and not path.is_file() else read_dataset_file(path)
+
+
+FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
+LAYOUT = "<domain>/<class>/<image>"
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """A data set of a user's own on this machine.
+
+    ``dataset``: the description, which runs share. ``root``: the folder that holds the domains, to be the data root.
+    ``file``: the ``dataset.toml`` that was read, None if there is none. ``absent``: the classes without a folder of
+    images, by domain, where there are any; legal, as the other sites have them. ``ignored``: folders in the root that
+    are no domain.
+    """
+
+    dataset: OwnDataset
+    root: Path
+    file: Path | None = None
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    rules: DatasetFile = NO_RULES
+
+
+def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Sequence[str] = ()) -> OwnData:
+    """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
+
+    Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
+    domains; by default the one that the file names, or the file's own. ``elsewhere``: domains that only others hold.
+    Raises DataError for a folder that is not there or holds no such images, and for an unusable file.
+    """
+    path = Path(place).expanduser()
+    file = path if path.suffix == ".toml" else path / DATASET_FILE
+    content = read_dataset_file(file) if file == path or file.is_file() else None
+    rules = content or NO_RULES
+    root = Path(folder).expanduser() if folder is not None else file.parent / (rules.folder or "")
+    if not is_folder(root):
+        raise DataError(f"there is no folder {root}.", field="folder")
+    return _described(root.resolve(), rules, None if content is None else file.resolve(), elsewhere)
+
+
+def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str]) -> OwnData:
+    present = [name for name in rules.domains or _folders(root) if not rules.excludes(f"{name}/")]
+    found = {name: classes for name in present if (classes := _classes_in(root, name, rules))}
+    classes = rules.classes or tuple(sorted({name for names in found.values() for name in names}))
+    domains = rules.domains or tuple(dict.fromkeys([*found, *elsewhere]))
+    _check_found(root, present, domains, classes, rules)
+    dataset = _description(root, domains, classes, rules, f"folder {root}" if file is None else str(file))
+    absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
+    lacking = {domain: names for domain, names in absent.items() if names}
+    ignored = () if rules.domains else tuple(name for name in present if name not in found)
+    return OwnData(dataset, root, file, lacking, ignored, rules)
+
+
+def _description(
+    root: Path, domains: Sequence[str], classes: Sequence[str], rules: DatasetFile, origin: str
+) -> OwnDataset:
+    plain = plain_name(root.name)
+    found = {
+        "name": rules.name or (f"own_{plain}" if plain in DATASETS.names() else plain),
+        "title": rules.title or visible(root.name),
+        "domains": domains,
+        "classes": classes,
+    }
+    said = rules.model_dump(include={*OwnDataset.model_fields}, exclude_none=True)
+    return read_own_dataset(said | found, origin)
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(name for name in names_in(folder) if is_folder(folder / name)) if is_folder(folder) else []
+
+
+def _classes_in(root: Path, domain: str, rules: DatasetFile) -> tuple[str, ...]:
+    """Return the classes of a domain: those with images in folders, or of the file if it has masks or a list."""
+    if rules.task == "classification":
+        places = [f"{domain}/{part}".rstrip("/") for part in rules.part_folders]
+        inner = [f"{place}/{name}" for place in places for name in _folders(root / place)]
+        used = {path.rpartition("/")[2] for path in inner if not rules.excludes(f"{path}/") and has_image(root / path)}
+        return tuple(sorted(used))
+    has_masks = rules.task == "segmentation"
+    is_there = has_masks and all(is_folder(root / domain / part) for part in PARTS)
+    is_listed = is_file(root / domain / ("dataset.json" if has_masks else LABELS_FILE))
+    return rules.classes or () if is_there or is_listed else ()
+
+
+def _check_found(
+    root: Path, present: Sequence[str], domains: Sequence[str], classes: Sequence[str], rules: DatasetFile
+) -> None:
+    there = [domain for domain in present if is_folder(root / domain)]
+    for part in rules.part_folders if len(there) > 1 else ():
+        if not any(is_folder(root / domain / part) for domain in there):
+            where = f"[parts] of {root / DATASET_FILE}"
+            raise DataError(field=where, value=part, expected="the name of a folder in the domains")
+    are_pairs = rules.task == "classification" and {*classes} == {*PARTS}
+    if len(domains) < FEWEST_DOMAINS or len(classes) < 2 or are_pairs:
+        holds = f"{len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes"
+        least = f"{LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes"
+        said = 'task = "segmentation"' if are_pairs else "[parts] if train/ and val/ divide them"
+        expected = f"{least}, or a {DATASET_FILE} that says {said}"
+        holds += f" ({shorten_names(classes)})"
+        raise DataError(f"folder {root} holds {holds}, expected {expected}.", field="folder")
+    # macOS and many archives decompose accents, other systems do not, and both look the same on a screen.
+    alike = {unicodedata.normalize("NFC", name).casefold() for name in classes}
+    if rules.classes is None and len(alike) < len(classes):
+        expected = f"names that differ in more than case and encoding, or all of them in {DATASET_FILE}"
+        raise DataError(site=f"folder {root}", field="classes", value=[*map(ascii, classes)], expected=expected)

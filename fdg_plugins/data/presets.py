@@ -8,7 +8,6 @@ images are standardised by NumPy, as torch's mean is summed by threads.
 """
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,8 @@ import torch
 from torch.nn.functional import interpolate
 
 from fdg_plugins.data.augmentation import Epochs
-from fdg_plugins.data.decoding import MOST_PIXELS, PairForm
-from fdg_plugins.data.image_files import Example, FileSource, ImageDataset, SizedSample
+from fdg_plugins.data.decoding import PairForm
+from fdg_plugins.data.image_files import Example, FileSource, Purpose, SizedSample, View
 from fdg_plugins.data.specs import DatasetSpec, PairSample, Sample, SegmentationSpec
 from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.randomness import derive_seed
@@ -99,23 +98,20 @@ PRESETS = {
 }
 
 
-def preset_of(name: str, spec: SegmentationSpec) -> Preset:
-    """Return the preset called ``name``, or the data set's own if ``name`` is empty."""
-    named = name or spec.preset
-    possible = {preset.name: preset for preset in PRESETS.values() if spec.dims in preset.dims}
-    if named not in possible:
-        expected = f"one for images of {spec.dims} axes: {', '.join(possible)}"
+def preset_of(name: str, spec: DatasetSpec) -> Preset:
+    """Return the preset called ``name``, or the data set's own if ``name`` is empty; only one with masks has any."""
+    has_masks = isinstance(spec, SegmentationSpec)
+    possible = {preset.name: preset for preset in PRESETS.values() if has_masks and spec.dims in preset.dims}
+    if (named := name or getattr(spec, "preset", "")) not in possible:
+        expected = f"one for masks and images of {spec.dims} axes: {', '.join(possible) or 'none'}"
         raise SettingsError(field="preset (FDG_PRESET)", value=named, expected=expected, public=True)
     return possible[named]
 
 
 def check_preset(name: str, spec: DatasetSpec) -> None:
     """Raise SettingsError if a protocol names a preset that the data set cannot have; MONAI is not imported."""
-    if isinstance(spec, SegmentationSpec):
+    if name or isinstance(spec, SegmentationSpec):
         preset_of(name, spec)
-    elif name:
-        expected = f"none, as {spec.name} is not a data set for segmentation"
-        raise SettingsError(field="preset (FDG_PRESET)", value=name, expected=expected, public=True)
 
 
 def standardised(image: torch.Tensor) -> torch.Tensor:
@@ -147,31 +143,23 @@ class PairFiles(FileSource[Pair]):
     Datasets have images float32 ``[C, *S]`` with masks int64 ``[*S]``, S being equal within a batch.
     """
 
-    def __init__(
-        self, folder: Path, spec: SegmentationSpec, preset: Preset, memory: int = 0, max_pixels: int = MOST_PIXELS
-    ) -> None:
+    def __init__(self, folder: Path, memory: int, max_pixels: int, spec: SegmentationSpec, preset: Preset) -> None:
         super().__init__(folder, memory, max_pixels)
         self.preset = preset
         self.form = PairForm(spec, not preset.whole, max_pixels, in_bytes=preset.intensity == BYTES)
 
-    def training(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return pairs whose sides are ``image_size``; new draws in each epoch."""
-        transform = self.preset.drawn(self.form.spec.dims, image_size)
-        finish = partial(_drawn, transform, "augmentation", epochs)
-        return self.dataset(samples, self._size(image_size), finish, len(epochs))
+    def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[Pair]:
+        """Return pairs whose sides are ``image_size``, new draws in each epoch; but whole images for an evaluation.
 
-    def evaluation(self, samples: Sequence[Sample], image_size: int) -> ImageDataset:
-        """Return whole images; unless the preset scales them, they are of any size, and come one by one."""
-        at_once = self._at_once(image_size) if self.preset.whole else 1
-        return self.dataset(samples, self._size(image_size), _example, largest=at_once)
-
-    def reported(self, samples: Sequence[Sample], image_size: int, epochs: Epochs) -> ImageDataset:
-        """Return whole images if the preset scales them, else one crop of each, of the size of training."""
-        if self.preset.whole:
-            return self.evaluation(samples, image_size)
-        transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=True)
-        finish = partial(_drawn, transform, "report", epochs)
-        return self.dataset(samples, 0, finish, len(epochs), self._at_once(image_size))
+        For a report too, if the preset scales them; else it has one crop of each, of the size of training.
+        """
+        size = image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
+        at_once = max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
+        if purpose == "evaluation" or (purpose == "report" and self.preset.whole):
+            return size, _example, at_once if self.preset.whole else 1
+        transform = self.preset.drawn(self.form.spec.dims, image_size, only_crop=purpose == "report")
+        drawn_for = "augmentation" if purpose == "training" else purpose
+        return size, partial(_drawn, transform, drawn_for, epochs), at_once
 
     def check(self, sample: Sample) -> None:
         self._pixels(sample)
@@ -181,20 +169,9 @@ class PairFiles(FileSource[Pair]):
         pixels, classes = self._pixels(sample)
         return self.preset.fixed({IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}, size)
 
-    def bytes_of(self, key: SizedSample) -> int:
-        sample, size = key
-        sides = (size,) * 2 if size else self.form.size_of(self.folder / sample.file)
-        return int(np.prod(sides)) * (4 * self.form.spec.channels + 2)
-
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         assert isinstance(sample, PairSample)
         return self.form.read(self.folder / sample.file, self.folder / sample.mask)
-
-    def _size(self, image_size: int) -> int:
-        return image_size if self.preset.whole else 0  # crops are taken of images in the size of their files
-
-    def _at_once(self, image_size: int) -> int:
-        return max(1, EVALUATED_PIXELS // image_size**self.form.spec.dims)
 
 
 def _example(pair: Pair, *_: object) -> Example:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of data sets, by the form of their files, and the records of images and of what a domain holds."""
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+import pydantic
 
 from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError, nearest, shorten
 from fdg_plugins.plugins.fields import check_fields
-from fdg_plugins.plugins.own_dataset import LARGEST_MASK_VALUE, is_folder_name
+from fdg_plugins.plugins.own_dataset import FolderNames, MaskValues, PlainName
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 """The suffixes of image files in folders; others are not read."""
@@ -18,7 +19,8 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 FAMILY_NAMES = ("photographs", "digits", "label_skew", "segmentation")
 """The families that have a protocol (``fdg_plugins.settings.protocols``)."""
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+Folder = Annotated[str, pydantic.StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$")]
+Channels = Annotated[int, pydantic.Field(ge=1, lt=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,17 +37,17 @@ class DatasetSpec:
     family that is nearly one with a protocol.
     """
 
+    layout: ClassVar[str] = "<class>/*.jpg"
     family_of_kind: ClassVar[str | None] = None
-    possible_channels: ClassVar[Collection[int]] = (1, 3)
 
-    name: str
+    name: PlainName
     title: str
     reference: str
-    domains: tuple[str, ...]
-    classes: tuple[str, ...]
-    channels: int
-    dims: int = 2
-    folder: str
+    domains: FolderNames
+    classes: FolderNames
+    channels: Channels
+    dims: Annotated[int, pydantic.Field(ge=2, le=3)] = 2
+    folder: Folder
     needs_data_root: bool = True
     task: str = "classification"
     family: str | None = None
@@ -92,19 +94,8 @@ class DatasetSpec:
     def __post_init__(self) -> None:
         check_fields(self, f"data set {shorten(self.name)}")
         near = nearest(self.family, FAMILY_NAMES)
-        self._expect("name", _PLAIN_NAME.fullmatch(self.name), "letters, digits, '_', '.' and '-'")
-        self._expect("folder", not self.folder or _PLAIN_NAME.fullmatch(self.folder), "a plain name")
-        self._expect("channels", self.channels in self.possible_channels, "1 or 3 (with masks: at least 1)")
-        self._expect("family", near is None or self.family in FAMILY_NAMES, f"{near!r}, or a name less like it")
-        for name in ("domains", "classes"):
-            names = getattr(self, name)
-            are_folders = 2 <= len(names) == len(set(names)) and all(map(is_folder_name, names))
-            self._expect(name, are_folders, "at least 2 plain names of folders, each once")
-
-    def _expect(self, name: str, is_right: object, expected: str) -> None:
-        if not is_right:
-            whose = f"data set {shorten(self.name)}"
-            raise SettingsError(site=whose, field=name, value=getattr(self, name), expected=expected)
+        if near is not None and self.family not in FAMILY_NAMES:
+            raise SettingsError(field="family", value=self.family, expected=f"{near!r}, or a name less like it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +105,7 @@ class ImageFolderSpec(DatasetSpec):
     ``known_bad`` lists images to leave out everywhere, as ``<domain>/<class>/<file name without suffix>``.
     """
 
-    layout: ClassVar[str] = "<class>/*.jpg"
-
-    channels: int = 3
+    channels: Literal[1, 3] = 3
     known_bad: tuple[str, ...] = ()
 
 
@@ -131,20 +120,18 @@ class SegmentationSpec(DatasetSpec):
 
     layout: ClassVar[str] = "images/* and masks/*"
     family_of_kind: ClassVar[str | None] = "segmentation"
-    possible_channels: ClassVar[Collection[int]] = range(1, 10_000)
 
     task: str = "segmentation"
-    channels: int = 3
+    channels: Channels = 3
     preset: str = "photo"
-    mask_values: tuple[tuple[int, ...], ...] = ()
+    mask_values: MaskValues = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         values = [value for of_class in self.mask_values for value in of_class]
         is_whole = not self.mask_values or (len(self.mask_values) == len(self.classes) and all(self.mask_values))
-        are_right = is_whole and len({*values}) == len(values) and {*values} <= {*range(LARGEST_MASK_VALUE + 1)}
-        self._expect("dims", self.dims in (2, 3), "2 or 3")
-        self._expect("mask_values", are_right, f"some for each class, each once, from 0 to {LARGEST_MASK_VALUE}")
+        if not is_whole or len({*values}) < len(values):
+            raise SettingsError(field="mask_values", value=self.mask_values, expected="some for each class, each once")
 
     @property
     def class_of_value(self) -> dict[int, int]:
@@ -157,8 +144,8 @@ class SegmentationSpec(DatasetSpec):
 class RotatedSpec(DatasetSpec):
     """Grey images distributed over the domains; domain ``k`` rotates its images by ``angles[k]`` degrees.
 
-    ``source`` names the original images, ``size`` is their height and width in pixels, and ``limit`` is the number of
-    images used, None for all. Without a data root, ``stand_in`` is opened instead.
+    ``source`` names the data set of the original images, ``size`` is their height and width in pixels, and ``limit`` is
+    the number of images used, None for all. Without a data root, ``stand_in`` is opened instead.
     """
 
     source: str
@@ -166,22 +153,24 @@ class RotatedSpec(DatasetSpec):
     size: int = 28
     limit: int | None = None
     stand_in: "RotatedSpec | None" = None
-    channels: int = 1
+    channels: Channels = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSpec(DatasetSpec):
     """Images published as a training and a test part, in few files: many sites share ``train``, ``test`` is held out.
 
-    ``source`` names the files (:data:`FILES_OF`), ``size`` is the height and width of an image in pixels. Without a
+    ``files`` has the paths below ``folder``, by part, those that are read together in one tuple; a record begins with
+    ``label_bytes``, the last of which is the label. ``size`` is the height and width of an image in pixels. Without a
     data root, digits stand in.
     """
 
     family_of_kind: ClassVar[str | None] = "label_skew"
 
-    source: str
+    files: Mapping[str, tuple[tuple[str, ...], ...]]
+    label_bytes: int = 1
     size: int
-    domains: tuple[str, ...] = ("test", "train")
+    domains: FolderNames = ("test", "train")
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -206,35 +195,13 @@ class AttributeSpec(DatasetSpec):
     target: str
     attribute: str
     parts: Mapping[str, str] = field(default_factory=lambda: {"test": "2", "train": "0"})
-    domains: tuple[str, ...] = ("test", "train")
-    channels: int = 3
+    domains: FolderNames = ("test", "train")
+    channels: Channels = 3
     task: str = "group_classification"
 
 
 KnownSpec: TypeAlias = AttributeSpec | ImageFolderSpec | PublishedSpec | RotatedSpec | SegmentationSpec
 """Every kind of data set that this package reads from files."""
-
-
-def _idx_files(start: str) -> tuple[tuple[str, ...], ...]:
-    return ((f"{start}-images-idx3-ubyte", f"{start}-labels-idx1-ubyte"),)
-
-
-_MNIST, _EMNIST, _CIFAR = "mnist/MNIST/raw/", "emnist/EMNIST/raw/emnist-mnist-", "cifar10/cifar-10-batches-bin"
-FILES_OF: Mapping[str, Mapping[str, tuple[tuple[str, ...], ...]]] = {
-    "mnist": {"train": _idx_files(f"{_MNIST}train"), "test": _idx_files(f"{_MNIST}t10k")},
-    "emnist": {part: _idx_files(_EMNIST + part) for part in ("train", "test")},
-    "cifar10": {
-        "train": tuple((f"{_CIFAR}/data_batch_{number}.bin",) for number in range(1, 6)),
-        "test": ((f"{_CIFAR}/test_batch.bin",),),
-    },
-    "cifar100": {part: ((f"cifar100/cifar-100-binary/{part}.bin",),) for part in ("train", "test")},
-}
-"""By source and part: the files below the data root, those that are read together in one tuple."""
-
-
-def files_of(spec: PublishedSpec | RotatedSpec) -> list[str]:
-    """Return the paths of all files, below the data root."""
-    return [name for parts in FILES_OF[spec.source].values() for names in parts for name in names]
 
 
 @dataclass(frozen=True)
@@ -280,34 +247,19 @@ def without_suffix(file: str) -> str:
 
 
 @dataclass(frozen=True)
-class Given:
-    """How a user's lists or folders divide a domain; ``origin`` says in the split's name which.
-
-    Without ``validation``, the seed draws a tenth of ``train``; without ``test``, all images are for tests.
-    """
-
-    origin: str
-    train: tuple[Sample, ...]
-    validation: tuple[Sample, ...] | None = None
-    test: tuple[Sample, ...] | None = None
-
-    def mapped(self, change: Callable[[Sequence[Sample]], tuple[Sample, ...]]) -> "Given":
-        """Return the division with ``change`` made to each part that there is."""
-        parts = {"train": self.train, "validation": self.validation, "test": self.test}
-        return Given(self.origin, **{part: change(samples) for part, samples in parts.items() if samples is not None})
-
-
-@dataclass(frozen=True)
 class Listing:
     """What a domain holds, by names alone.
 
     ``images`` are sorted by file, and ``skipped`` are the files left out because they are known to be bad, or the site
-    excludes them. ``unused`` says, in phrases, what else lies there. ``given``: how the images are divided, and
-    ``group``: what keeps images together, such as ``patient``, if somebody says so.
+    excludes them. ``unused`` says, in phrases, what else lies there. ``parts``: the files for ``training``, and perhaps
+    for ``validation`` and ``test``, if somebody divides the domain; ``origin`` says in the split's name who. Without
+    ``validation``, the seed draws a tenth of ``training``; without ``test``, all images are for tests. ``group``: what
+    keeps images together, such as ``patient``, if somebody says so.
     """
 
     images: tuple[Sample, ...]
     skipped: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    given: Given | None = None
+    parts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    origin: str = ""
     group: str | None = None

@@ -3,20 +3,22 @@
 
 ``part_of`` divides both among several sites of one domain. A held-out domain is evaluated on all its images, or on
 those of its test list. By a split's name and hash, two users, or a run and its repetition, see whether they trained on
-the same images, without exchanging lists.
+the same images, without exchanging lists. Images of one group, such as those of a patient, are in one part; the hash
+covers the groups, which stay at the site.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from heapq import heapify, heappop, heappush
 from itertools import product
 
+import numpy as np
+
 from fdg_plugins.core.partition import split_indices
-from fdg_plugins.data.groups import check_groups, draw_groups
 from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, shorten
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.tasks import TASKS
 
@@ -59,39 +61,52 @@ def split_of(
 ) -> Split:
     """Return the split that the listing gives, or else the seeded one, of the images that are not ``left_out``.
 
-    ``max_samples`` subsamples all parts in proportion to the classes.
+    ``max_samples`` subsamples all parts in proportion to the classes. Raises DataError if too few images are left, and
+    for an image or a group that is in several parts.
     """
-
-    def kept(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-        return tuple(sample for sample in samples if sample.file not in left_out)
-
-    images, given = kept(listing.images), listing.given
-    task = TASKS.get(spec.task)
-    strata = zip(task.strata(spec.classes), _by_stratum(listing.images, spec), _by_stratum(images, spec), strict=True)
-    expected = [(f"of class {name!r}", 2, before, after) for name, before, after in strata]
-    if given is not None:  # a list's validation images must not become others silently
-        parts = {"training": given.train, "validation": given.validation or (), "test": given.test or ()}
-        expected += [(f"for {name}", 1, [*part], [*kept(part)]) for name, part in parts.items()]
-    for what, least, before, after in expected:
-        if len(after) < min(len(before), least):
-            usable = f"usable images of the {len(before):,} {what} in domain {domain!r}"
-            raise DataError(field=usable, value=len(after), expected=f"at least {least}", public=True)
+    images = tuple(sample for sample in listing.images if sample.file not in left_out)
+    parts = {part: [one for one in images if one.file in files] for part, files in listing.parts.items()}
+    _check_left(listing, images, parts, spec, domain)
+    _check_apart(parts)
     draw = partial(seeded_split, spec=spec, domain=domain, seed=seed, group=listing.group)
-    if given is None:
+    if not parts:
         return draw(images, max_samples=max_samples)
-    given = given.mapped(kept)
-    origin, train, validation = f"{given.origin}{_by(listing.group)}", given.train, given.validation
-    if validation is None:
+    origin, train = f"{listing.origin}{_by(listing.group)}", tuple(parts.get("training", ()))
+    if "validation" in parts:
+        validation = tuple(parts["validation"])
+    else:
         drawn = draw(train)
         train, validation, origin = drawn.train, drawn.validation, f"{origin}+90-10@{seed}"
-    if both := sorted({one.file for one in train} & {one.file for one in validation}):
-        raise DataError(f"image {both[0]} is for training and for validation, as are {len(both) - 1:,} others.")
-    check_groups({"training": train, "validation": validation, "test": given.test or ()})
-    test, others = given.test or images, {*train, *validation}
+    test, others = parts.get("test") or images, {*train, *validation}
     disjoint = (train, validation, [sample for sample in test if sample not in others])
     used = {*_thinned(disjoint, spec, domain, seed, max_samples)}
     name = f"{spec.name}/{origin}" + _thinning_suffix(sum(map(len, disjoint)), max_samples)
     return Split(_in_order(used & {*train}), _in_order(used & {*validation}), _in_order(used & {*test}), name)
+
+
+def _check_left(
+    listing: Listing, images: Sequence[Sample], parts: Mapping[str, Sequence[Sample]], spec: DatasetSpec, domain: str
+) -> None:
+    names = TASKS.get(spec.task).strata(spec.classes)
+    strata = zip(names, _by_stratum(listing.images, spec), _by_stratum(images, spec), strict=True)
+    numbers = [(f"of class {name!r}", 2, len(had), len(has)) for name, had, has in strata]
+    # A list's validation images must not become others silently.
+    numbers += [(f"for {part}", 1, len(listing.parts[part]), len(has)) for part, has in parts.items()]
+    for what, least, had, has in numbers:
+        if has < min(had, least):
+            usable = f"usable images of the {had:,} {what} in domain {domain!r}"
+            raise DataError(field=usable, value=has, expected=f"at least {least}", public=True)
+
+
+def _check_apart(parts: Mapping[str, Sequence[Sample]]) -> None:
+    held: dict[str, set[str]] = {}
+    for part, sample in ((part, sample) for part, samples in parts.items() for sample in samples):
+        if sample.group or part != "test":  # the official lists have every image for tests
+            held.setdefault(sample.group or sample.file, set()).add(part)
+    if torn := sorted(name for name, names in held.items() if len(names) > 1):
+        problem = f"{len(torn):,} images, or groups of them, are in several parts of the division"
+        where = " and ".join(sorted(held[torn[0]]))
+        raise DataError(f"{problem}, such as {shorten(torn[0])} in {where}.", field="parts", public=f"{problem}.")
 
 
 def seeded_split(
@@ -125,6 +140,36 @@ def seeded_split(
     name = f"{spec.name}/90-10{_by(group)}@{seed}" + _thinning_suffix(len(samples), max_samples)
     train = [sample for sample in kept if sample not in chosen]
     return Split(_in_order(train), _in_order(chosen), _in_order(kept), name)
+
+
+def draw_groups(
+    samples: Sequence[Sample], stratum: Callable[[Sample], int], asked: Sequence[int], generator: np.random.Generator
+) -> set[str]:
+    """Return whole groups with about ``asked[s]`` of the images of each stratum s; training keeps some of each.
+
+    Groups are taken in a random order while each brings the numbers nearer to those asked for: with one stratum, they
+    miss by at most half of a group. If none does, the one that brings them nearest is taken; a single group never is.
+    """
+    sizes: dict[str, Counter[int]] = {}
+    for sample in samples:
+        sizes.setdefault(sample.group, Counter())[stratum(sample)] += 1
+    missing, left = [*asked], Counter(map(stratum, samples))
+
+    def gain(name: str) -> tuple[bool, int]:
+        own = sizes[name]
+        nearer = sum(abs(missing[place]) - abs(missing[place] - count) for place, count in own.items())
+        return all(left[place] > count for place, count in own.items()), nearer
+
+    names = sorted(sizes)
+    order = [names[row] for row in generator.permutation(len(names))]
+    chosen = set()
+    for name in order:
+        if gain(name) > (True, 0):
+            chosen.add(name)
+            left.subtract(sizes[name])
+            for place, count in sizes[name].items():
+                missing[place] -= count
+    return chosen or ({max(order, key=gain)} if len(order) > 1 else set())
 
 
 def _by(group: str | None) -> str:
@@ -166,14 +211,9 @@ def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
         if size > level and left:
             result[i] += 1
             left -= 1
-    # How far each group, not yet whole, is above its share, with its position: the first of equals comes first.
-    above = [(result[i] * whole - size * total, i) for i, size in enumerate(sizes) if result[i] < size]
-    heapify(above)
     for _ in range(left):
-        excess, i = heappop(above)
-        result[i] += 1
-        if result[i] < sizes[i]:
-            heappush(above, (excess + whole, i))
+        open_ = (i for i, size in enumerate(sizes) if result[i] < size)
+        result[min(open_, key=lambda i: result[i] * whole - sizes[i] * total)] += 1  # the first of equals
     return result
 
 

@@ -7,7 +7,7 @@ do not stand for the data set.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
@@ -186,48 +186,45 @@ def draw_portrait(part: str, *, fair: bool, has_attribute: bool, index: int) -> 
 
 # --- folders ---
 
-
-def _save(picture: Image.Image, place: Path, index: int) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    picture.save(place / f"{index:03d}.png")
+Drawn = Iterator[tuple[str, Image.Image | str]]
+"""The files of a data set by their paths in its folder: pictures, and lists as text."""
 
 
-def _draw_pacs(folder: Path, count: int) -> None:
+def _pacs(count: int) -> Drawn:
     for domain, class_name, index in product(PACS.domains, PACS.classes, range(count)):
-        _save(draw(domain, class_name, index), folder / PACS.folder / domain / class_name, index)
+        yield f"{domain}/{class_name}/{index:03d}.png", draw(domain, class_name, index)
 
 
-def _draw_vessels(folder: Path, count: int) -> None:
+def _vessels(count: int) -> Drawn:
     for domain, index in product(VESSELS.domains, range(count)):
         for part, picture in zip(("images", "masks"), draw_pair(domain, index), strict=True):
-            _save(picture, folder / VESSELS.folder / domain / part, index)
+            yield f"{domain}/{part}/{index:03d}.png", picture
 
 
-def _draw_celeba(folder: Path, _: int) -> None:
+def _celeba(_: int) -> Drawn:
     planned = [
         (part, fair, has_attribute, index)
         for part, counts in PORTRAITS.items()
         for (fair, has_attribute), count in zip(product((False, True), repeat=2), counts, strict=True)
         for index in range(count)
     ]
-    images = folder / CELEBA.folder / CELEBA.image_folder
-    images.mkdir(parents=True)
     attributes, parts = [f"{len(planned)}", f"{CELEBA.target} {CELEBA.attribute}"], []
     order = numpy_generator(0, "stand-in", CELEBA.name, VERSION).permutation(len(planned)).tolist()
     for number, (part, fair, has_attribute, index) in enumerate((planned[place] for place in order), 1):
         name = f"{number:06d}.png"
-        draw_portrait(part, fair=fair, has_attribute=has_attribute, index=index).save(images / name)
+        picture = draw_portrait(part, fair=fair, has_attribute=has_attribute, index=index)
+        yield f"{CELEBA.image_folder}/{name}", picture
         attributes.append(f"{name} {1 if fair else -1} {1 if has_attribute else -1}")
         parts.append(f"{name} {part}")
-    for name, lines in ((CELEBA.attribute_list, attributes), (CELEBA.part_list, parts)):
-        (folder / CELEBA.folder / name).write_text("\n".join(lines) + "\n", encoding="ascii")
+    yield CELEBA.attribute_list, "\n".join([*attributes, ""])
+    yield CELEBA.part_list, "\n".join([*parts, ""])
 
 
 # The data sets that are drawn, by name: their folder, and the usual number of drawings per class (vessels: domain).
-STAND_INS: Mapping[str, tuple[str, Callable[[Path, int], None], int]] = {
-    PACS.name: (PACS.folder, _draw_pacs, 30),
-    VESSELS.name: (VESSELS.folder, _draw_vessels, 32),
-    CELEBA.name: (CELEBA.folder, _draw_celeba, 0),
+STAND_INS: Mapping[str, tuple[str, Callable[[int], Drawn], int]] = {
+    PACS.name: (PACS.folder, _pacs, 30),
+    VESSELS.name: (VESSELS.folder, _vessels, 32),
+    CELEBA.name: (CELEBA.folder, _celeba, 0),
 }
 
 
@@ -256,7 +253,9 @@ def write_stand_in(root: Path, dataset: str = PACS.name, *, images_per_class: in
             return root
         with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{root.name}.", ignore_cleanup_errors=True) as name:
             temporary = Path(name)
-            draw_all(temporary, number)
+            for file, content in draw_all(number):
+                (place := temporary / folder / file).parent.mkdir(parents=True, exist_ok=True)
+                content.save(place) if isinstance(content, Image.Image) else place.write_text(content, encoding="ascii")
             note = f"Drawings made by fdg_plugins, not the data set {dataset}; no result on them is a result on it."
             facts = {"stand_in": True, "version": VERSION, "images_per_class": number, "note": note}
             write_json(temporary / folder / MARKER, facts)  # stays with the folder if that is moved

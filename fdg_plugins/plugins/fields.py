@@ -37,7 +37,7 @@ def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], 
                 adapters[name].validate_python(value)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            expected = problem["msg"].removeprefix("Input should be ")
+            expected = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
             raise SettingsError(field=name + whose, value=problem["input"], expected=expected) from None
 
 

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg data`` as a user meets it: what is printed, what is on disk afterwards, and one sentence for a mistake."""
 
-import io
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DATASETS, PACS, find_data_root, open_domain
+from fdg_plugins.data import DATASETS, find_data_root, open_domain
 from fdg_plugins.data.catalogue import Origin, Release, origin_of
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.lab.preparation import checks
 from tests.cli.commands import check_refusal, fdg
+from tests.data.published import published, write_zip
 from tests.own_drawings import draw_own
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
@@ -24,13 +23,8 @@ pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive with the domain ``photo`` of PACS, two images of each class."""
-    with zipfile.ZipFile(tmp_path / "PACS.zip", "w") as target:
-        for label, name in enumerate(PACS.classes):
-            for number in (1, 2):
-                stream = io.BytesIO()
-                Image.new("RGB", (2, 2), (10 * label + number, 0, 0)).save(stream, "PNG")
-                target.writestr(f"PACS/photo/{name}/{number}.jpg", stream.getvalue())
-    return tmp_path / "PACS.zip"
+    photos = {path: content for path, content in published("pacs").items() if "/photo/" in path}
+    return write_zip(tmp_path / "PACS.zip", photos)
 
 
 @pytest.fixture
@@ -51,10 +45,10 @@ def test_an_archive_becomes_a_data_set_with_a_manifest_that_verify_compares_with
     assert len(open_domain(root, "pacs", "photo", seed=0).test) == 14
     assert "pacs: 0 files written, 14" in fdg("data", "prepare", "pacs", archive, "--data-root", root).stdout
     assert "all 14 files are as the manifest says" in fdg("data", "verify", "pacs", "--data-root", root).stdout
-    (root / "pacs" / "photo" / "dog" / "1.jpg").unlink()
+    (root / "pacs" / "photo" / "dog" / "00001.jpg").unlink()
     changed = fdg("data", "verify", "pacs", "--data-root", root)
     check_refusal(changed, "missing: 1, extra: 0, changed: 0")
-    assert "missing photo/dog/1.jpg" in changed.stdout
+    assert "missing photo/dog/00001.jpg" in changed.stdout
     (root / "pacs" / MANIFEST).unlink()
     check_refusal(fdg("data", "verify", "pacs", "--data-root", root), "photo has 13 images, expected 14")
 
@@ -104,7 +98,7 @@ def test_the_stand_in_is_drawn_once_and_never_taken_for_the_data_set(archive: Pa
     check_refusal(fdg("data", "stand-in", tmp_path / "x", "--dataset", "vlcs"), "vlcs")
     assert "Warning: data root" in fdg("data", "verify", "pacs", "--data-root", place).stderr
     root = tmp_path / "root"
-    check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "it is the STAND-IN")
+    check_refusal(fdg("data", "prepare", "pacs", place, "--data-root", root), "STAND-IN")
     check_refusal(fdg("data", "prepare", "pacs", archive, "--data-root", place), "holds the STAND-IN")
     check_refusal(fdg("data", "stand-in", tmp_path), "expected a new or an empty folder")
 

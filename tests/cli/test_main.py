@@ -86,7 +86,7 @@ def test_a_kit_may_be_named_by_an_option_as_before(tmp_path: Path) -> None:
         (["run", "fedomg", "--engine", "procces"], "'process'"),
         (["run", "fedomg+gaa"], "did you mean 'ga'?"),
         (["run", "fedomg", "--set", "kapa=1"], "did you mean 'kappa'?"),
-        (["run", "fedomg", "--data", "photos"], "there is no folder 'photos' here, nor a data set of that name"),
+        (["run", "fedomg", "--data", "photos"], "there is no folder 'photos' here."),
         (["run", "fedomg", "--target", "scetch"], "photo, sketch"),
         (["run", "jobs/pacs_fedmog"], "jobs/pacs_fedmog"),
         (["run", "erm", "--set", "step=1"], "did you mean 'steps'?"),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small data sets on disk, and a check of what an error tells others."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from tests.data.published import write_idx
 
 EACH = 5  # images of a class of PACS
 TRAIN, TEST = 50, 16
-Refused = Callable[[str], AbstractContextManager[None]]
 
 
 def write_pacs(root: Path, content: bytes = b"", domains: tuple[str, ...] = ("photo",), each: int = EACH) -> Path:
@@ -45,17 +45,12 @@ def mnist_root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture
-def refused(tmp_path: Path) -> Refused:
-    """Return a context that expects a DataError of one line which names ``place`` here, and no file to others."""
-
-    @contextmanager
-    def expect(place: str) -> Iterator[None]:
-        with pytest.raises(DataError) as caught:
-            yield
-        assert place in str(caught.value)
-        assert "\n" not in f"{caught.value}{caught.value.public}"
-        told = caught.value.public.replace("expected files ending in .jpg, .jpeg, .png", "")
-        assert not any(part in told for part in (str(tmp_path), ".jpg", ".png", ".nii"))
-
-    return expect
+@contextmanager
+def refused(field: str, *places: object) -> Iterator[None]:
+    """Expect a DataError of one line about a field, which names the ``places`` here, and no file to others."""
+    with pytest.raises(DataError) as caught:
+        yield
+    assert str(caught.value.field).startswith(field), caught.value
+    assert all(str(place) in str(caught.value) for place in places)
+    assert "\n" not in f"{caught.value}{caught.value.public}"
+    assert not re.search(r"pytest-of|\.(jpg|png|nii|txt|csv|json)", caught.value.public)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nvflare.apis.utils.format_check import name_check
 
-from fdg_plugins.data import DATASETS, RotatedSpec, SegmentationSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, SegmentationSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.published import MNIST_PARTS
 from fdg_plugins.data.specs import ImageFolderSpec
@@ -33,23 +33,20 @@ def test_names_are_those_of_sites_and_numbers_are_of_the_domains(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("kind", "field", "value"),
     [
-        *(("name", None), ("name", "x/d"), ("folder", "/data/xd"), ("channels", "3"), ("channels", 4)),
-        *(("domains", value) for value in ("abc", ("a", "b", "a"), ("a",), ("a", "b/c"))),
-        *(("classes", value) for value in ((0, 1), ("k", "l\n"))),
-        *(("protocol", "image_size=32"), ("family", "photos"), ("known_bad", "a/k/1")),
+        *((ImageFolderSpec, "name", name) for name in (None, "x/d")),
+        *((ImageFolderSpec, "domains", value) for value in ("abc", ("a", "b", "a"), ("a",), ("a", "b/c"))),
+        *((ImageFolderSpec, "classes", value) for value in ((0, 1), ("k", "l\n"))),
+        *((ImageFolderSpec, "channels", value) for value in ("3", 4)),
+        *((ImageFolderSpec, "folder", "/data/xd"), (ImageFolderSpec, "protocol", "image_size=32")),
+        *((ImageFolderSpec, "family", "photos"), (ImageFolderSpec, "known_bad", "a/k/1")),
+        *((SegmentationSpec, "channels", 0), (SegmentationSpec, "dims", 4)),
+        (SegmentationSpec, "mask_values", ((0,), (0,))),
     ],
 )
-def test_a_data_sets_record_is_checked_field_by_field(field: str, value: Any) -> None:
+def test_a_data_sets_record_is_checked_field_by_field(kind: type[DatasetSpec], field: str, value: Any) -> None:
+    assert SegmentationSpec(**WHOLE, channels=4).channels == 4, "images with masks may have any number"
     with pytest.raises(SettingsError) as caught:
-        ImageFolderSpec(**{**WHOLE, field: value})
+        kind(**{**WHOLE, field: value})
     assert str(caught.value.field).startswith(field)
-
-
-@pytest.mark.parametrize("changes", [{"channels": 0}, {"dims": 4}, {"mask_values": ((0,), (0,))}])
-def test_images_with_masks_may_have_any_number_of_channels(changes: dict[str, Any]) -> None:
-    assert SegmentationSpec(**WHOLE, channels=4).channels == 4
-    with pytest.raises(SettingsError) as caught:
-        SegmentationSpec(**{**WHOLE, **changes})
-    assert caught.value.field == next(iter(changes))

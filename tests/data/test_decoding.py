@@ -38,16 +38,20 @@ JPEG = encoded("JPEG", quality=90)
 RANGE = np.arange(256)
 
 
-@pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA"])
-def test_png_of_every_mode_is_read_as_rgb(tmp_path: Path, mode: str) -> None:
-    Image.new("RGB", (16, 16), (255, 255, 255)).convert(mode).save(tmp_path / "image.png")
+WHITE = Image.new("RGB", (16, 16), (255, 255, 255))
+
+
+@pytest.mark.parametrize(
+    ("content", "value"),
+    [
+        *((saved(WHITE.convert(mode), "PNG"), 255) for mode in ("1", "LA", "P", "RGBA")),
+        (of_values(np.full(256, 0x7F80, dtype=np.uint16), "PNG"), 0x7F),
+    ],
+)
+def test_png_of_every_mode_is_read_as_rgb_of_8_bits(tmp_path: Path, content: bytes, value: int) -> None:
+    (tmp_path / "image.png").write_bytes(content)
     image = read_image(tmp_path / "image.png")
-    assert (image.mode, image.getpixel((3, 3))) == ("RGB", (255, 255, 255))
-
-
-def test_16_bit_grey_keeps_its_upper_bits(tmp_path: Path) -> None:
-    (tmp_path / "image.png").write_bytes(of_values(np.full(256, 0x7F80, dtype=np.uint16), "PNG"))
-    assert read_image(tmp_path / "image.png").getpixel((0, 0)) == (0x7F, 0x7F, 0x7F)
+    assert (image.mode, image.getpixel((3, 3))) == ("RGB", (value,) * 3)
 
 
 @pytest.mark.parametrize("content", [JPEG, encoded("JPEG", "CMYK"), encoded("GIF", "P"), encoded("BMP", "P")])

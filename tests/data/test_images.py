@@ -74,7 +74,7 @@ def test_workers_and_memory_change_no_bit(data: DomainData, workers: int, memory
 
 def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainData) -> None:
     images, labels = stacked(epoch(data))
-    dataset = data.images.training(data.train, SIZE, Epochs(1, ("site-1", 0), 1))
+    dataset = data.images.dataset(data.train, SIZE, "training", Epochs(1, ("site-1", 0), 1))
     singles = [dataset[i] for i in reversed(range(len(data.train)))]  # in any order of reading
     assert Counter(labels.tolist()) == Counter(sample.label for sample in data.train)
     for image, label in zip(images, labels, strict=True):
@@ -83,7 +83,7 @@ def test_an_epoch_holds_every_training_image_once_with_its_label(data: DomainDat
 
 def test_the_first_are_kept_as_far_as_the_memory_goes(data: DomainData) -> None:
     images = ImageFiles(folder_of(data), 2 * ONE + ONE // 2)
-    dataset = images.training(data.train, SIZE, Epochs(1, ()))
+    dataset = images.dataset(data.train, SIZE, "training", Epochs(1, ()))
     assert images.memory == ONE // 2
     for sample in data.train:
         (images.folder / sample.file).unlink()

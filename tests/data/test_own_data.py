@@ -8,12 +8,12 @@ import pytest
 from nvflare.apis.utils.format_check import name_check
 
 from fdg_plugins.data import dataset_spec, open_domain, own_data
-from fdg_plugins.data.own_folder import OwnData
+from fdg_plugins.data.own_files import OwnData
 from fdg_plugins.data.site_names import site_names
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
 from fdg_plugins.settings.protocol import make_protocol
-from tests.data.conftest import Refused
+from tests.data.conftest import refused
 from tests.own_drawings import CLASSES, DOMAINS, draw_own
 
 
@@ -55,15 +55,15 @@ def test_a_file_orders_the_classes_and_leaves_out_files_and_folders(photos: Path
     assert len(open_domain(photos, own.dataset, "photo", seed=0, dataset_file=elsewhere).test) == 10
 
 
-def test_folders_in_the_domains_divide_them(tmp_path: Path, refused: Refused) -> None:
+def test_folders_in_the_domains_divide_them(tmp_path: Path) -> None:
     whole = draw_own(tmp_path / "whole")
     root = tmp_path / "divided"
     for domain in DOMAINS:
         for part in ("train", "val", "test"):
             shutil.copytree(whole / domain, root / domain / part)
-    with refused("[parts] in dataset.toml"):
+    with refused("folder"):
         own_data(root)
-    with refused("expected the name of a folder in the domains"):
+    with refused("[parts]"):
         say(root, '[parts]\ntrain = "train"\nvalidation = "vla"')
     own = say(root, '[parts]\ntrain = "train"\nvalidation = "val"\ntest = "test"')
     assert (own.dataset.domains, own.dataset.classes) == (DOMAINS, CLASSES)
@@ -73,7 +73,7 @@ def test_folders_in_the_domains_divide_them(tmp_path: Path, refused: Refused) ->
     assert (len(data.train), len(data.validation), len(data.test), data.name) == (15, 15, 45, "divided/parts")
 
 
-def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path, refused: Refused) -> None:
+def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path) -> None:
     own = say(photos, '[lists]\ntrain = "{domain}.txt"')
     list_ = photos / "photo.txt"
     list_.write_text("Hund/bild 1.jpg\nphoto/vogel/bild 0.png\n\nvogel/bild 2.webp\n", encoding="utf-8")
@@ -81,7 +81,7 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path, r
     assert (len((*data.train, *data.validation)), len(data.test)) == (3, 15)
     assert data.name == "Meine_Fotos/lists+90-10@0"
     for content, problem in (
-        ("Hund/none.jpg\n", "line 1: 'Hund/none.jpg'"),
+        ("Hund/none.jpg\n", "line 1"),
         ("Hund/bild 1.jpg\nvogel/bild 0.png\nphoto/Hund/bild 1.jpg\n", "line 3"),
     ):
         list_.write_text(content)
@@ -98,7 +98,7 @@ def test_lists_divide_the_domains_and_images_in_none_never_train(photos: Path, r
         ('domains = ["../x", "y", "z"]', "domains"),
         ('[lists]\ntrain = "../{domain}.txt"', "lists.train"),
         ('[lists]\ntrain = "{domain}.txt"\n[parts]\ntrain = "train"', "not both"),
-        ('task = "segmentation"', "names no classes"),
+        ('task = "segmentation"', "needs classes"),
     ],
 )
 def test_a_file_that_cannot_be_meant_so_is_refused_by_field(photos: Path, text: str, problem: str) -> None:
@@ -108,15 +108,15 @@ def test_a_file_that_cannot_be_meant_so_is_refused_by_field(photos: Path, text: 
 
 
 def test_a_file_that_leads_out_of_the_data_root_and_a_class_in_two_spellings_are_refused(
-    photos: Path, tmp_path: Path, refused: Refused
+    photos: Path, tmp_path: Path
 ) -> None:
     dataset = own_data(photos).dataset
     (tmp_path / "out.toml").write_text("exclude = []")
     (photos / "dataset.toml").symlink_to(tmp_path / "out.toml")
-    with refused("is a link out of the data root"):
+    with refused("link"):
         open_domain(photos, dataset, "photo", seed=0)
     (photos / "sketch" / "Hund").rename(photos / "sketch" / "hund")
-    with refused("differ in more than case"):
+    with refused("classes"):
         own_data(photos)
 
 

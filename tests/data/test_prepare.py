@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from fdg_plugins.data import PACS, check_images, dataset_spec, find_data_root, open_domain
-from fdg_plugins.data.catalogue import Origin, Release
 from fdg_plugins.data.domains import DataRoot
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.preparation import checks
 from fdg_plugins.lab.preparation.checks import find_changes, read_manifest, write_manifest
 from fdg_plugins.lab.preparation.prepare import Prepared, prepare
+from tests.data.conftest import refused
 from tests.data.published import FOLDERS, content_below, image, published, write_files
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
@@ -104,7 +103,7 @@ def test_of_a_domain_with_lists_only_the_images_that_they_name_are_taken(dataset
     targets, done = planned(dataset, tmp_path, {**LISTED, "real/bird/1.jpg": image(4), **lists})
     assert set(targets) == {first, third, "real/bird/1.jpg"}
     assert second in done.plan.left_out
-    assert done.plan.remarks == ("clipart: the images that its two lists name (2)",)
+    assert done.plan.remarks == ("clipart: the images that its lists name (2)",)
 
 
 CATEGORIES = [{"id": 1, "name": "opossum"}, {"id": 3, "name": "raccoon"}, {"id": 33, "name": "car"}]
@@ -133,17 +132,14 @@ def test_an_image_of_the_camera_traps_goes_to_its_place_and_to_each_of_its_chose
     [
         *((name, PHOTOS, "holds nothing of") for name in ("officehome", "rotatedmnist", "celeba", "vessels")),
         ("pacs", {f"{place}/photo/dog/1.jpg": b"" for place in ("old", "new")}, "two files for photo/dog/1.jpg"),
-        ("domainnet", {**LISTED, "clipart_train.txt": b""}, "clipart_test.txt"),
-        ("terraincognita", {"a.jpg": b"", "cct.json": json.dumps(ANNOTATED | {"images": ["a"]}).encode()}, "cct.json"),
-        ("pacs", {**PHOTOS, "STAND-IN.json": b"{}"}, "it is the STAND-IN"),
+        ("pacs", {**PHOTOS, "STAND-IN.json": b"{}"}, "STAND-IN"),
     ],
 )
 def test_what_is_not_the_data_set_is_refused_by_name(
     dataset: str, files: Mapping[str, bytes], named: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused("", named):
         planned(dataset, tmp_path, files)
-    assert named in str(caught.value)
     assert not (tmp_path / "root" / dataset / MANIFEST).exists()
 
 
@@ -164,9 +160,8 @@ def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
         with pytest.raises(KeyboardInterrupt):
             prepared("pacs", photos, root)
     assert len(dict(content_below(root / "pacs"))) == 5
-    with pytest.raises(DataError) as refused:
+    with refused("folder", root):
         find_data_root("pacs", root, None)
-    assert refused.value.public == "its preparation of data set pacs has not ended."
     done = prepared("pacs", photos, root)
     assert (done.written, done.kept) == (len(PHOTOS) - 5, 5)
     assert {path: content for path, content in content_below(root / "pacs") if path != MANIFEST} == PHOTOS
@@ -195,21 +190,6 @@ def test_a_folder_that_leads_out_of_the_data_root_is_not_written_to(place: str, 
 
 
 # --- counts and manifests ---------------------------------------------------------------------------------
-
-
-def test_other_numbers_leave_no_manifest_unless_they_are_accepted(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release = Release(name="PACS", source="", images={"photo": 15}, by_class={"photo": (2, 2, 3, 2, 2, 2, 2)})
-    monkeypatch.setattr(checks, "origin_of", lambda dataset: Origin(page="", releases=(release,)))
-    done = prepare(PACS, photos, tmp_path / "root")
-    assert done.verdict.differences == ("photo has 14 images, expected 15 (giraffe 2 of 3)",)
-    assert done.manifest is None
-    assert not (tmp_path / "root" / "pacs" / MANIFEST).exists()
-    accepted = prepare(PACS, photos, tmp_path / "root", any_counts=True)
-    assert accepted.manifest is not None
-    assert accepted.manifest.release is None
-    assert read_manifest(tmp_path / "root", PACS) == accepted.manifest
 
 
 FILES = {
@@ -250,6 +230,5 @@ def test_a_manifest_has_size_and_digest_of_images_and_lists_and_shows_every_chan
 def test_a_damaged_manifest_is_refused_by_name(change: dict[str, Any], root: Path) -> None:
     path = root / "pacs" / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DataError) as caught:
+    with refused("", str(path)):
         read_manifest(root, PACS)
-    assert str(path) in str(caught.value)

@@ -97,7 +97,8 @@ def test_all_sites_divide_a_share_of_each_domain_and_its_own_sites_the_rest(shar
             assert found[other] == pytest.approx(expected, abs=2)
     assert len({site.name.rpartition("/mix")[2].partition("/")[0] for site in sites.values()}) == 1
     one = sites["angle_15", 2]
-    found_labels = [int(one.images.evaluation(one.train, 28)[row][1]) for row in range(len(one.train))]
+    dataset = one.images.dataset(one.train, 28, "evaluation")
+    found_labels = [int(dataset[row][1]) for row in range(len(dataset))]
     assert found_labels == [sample.label for sample in one.train]
 
 

@@ -14,6 +14,7 @@ import pytest
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation import sources
 from fdg_plugins.lab.preparation.sources import opened
+from tests.data.conftest import refused
 from tests.data.published import write_files, write_tar, write_zip
 
 FILES = {"top/a/1.jpg": b"one", "top/b/2.jpg": b"two" * 100, "list.txt": b""}
@@ -59,9 +60,8 @@ def test_a_link_out_of_a_tar_archive_or_a_device_in_it_refuses_it(kind: bytes, t
         member = tarfile.TarInfo("photo/dog/1.jpg")
         member.type, member.linkname = kind, "/etc/passwd"
         archive.addfile(member)
-    with pytest.raises(DataError) as caught:
+    with refused("", "photo/dog/1.jpg"):
         content(tmp_path / "x.tar")
-    assert "photo/dog/1.jpg" in str(caught.value)
 
 
 def test_more_than_the_disk_or_an_image_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_damaged_archive_ends_in_one_sentence_or_is_read(kind: str, tmp_path: 
     path = ARCHIVES[kind](tmp_path / kind, FILES)
     whole = path.read_bytes()
     draw = random.Random(0)
-    refused = 0
+    count = 0
     for attempt in range(60):
         damaged = bytearray(whole[: draw.randrange(len(whole))] if attempt % 2 else whole)
         for _ in range(4 if damaged else 0):
@@ -91,8 +91,8 @@ def test_a_damaged_archive_ends_in_one_sentence_or_is_read(kind: str, tmp_path: 
         try:
             content(path)
         except DataError:  # anything else would end the test
-            refused += 1
-    assert refused > 20
+            count += 1
+    assert count > 20
 
 
 def test_an_encrypted_archive_and_what_is_none_are_refused(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.data.catalogue import PACS
-from fdg_plugins.data.folders import list_domain
+from fdg_plugins.data.listing import list_domain
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.data.splits import Split, part_of, seeded_split, split_of
 from fdg_plugins.errors import SettingsError
-from tests.data.conftest import Refused, move_out, write_pacs
+from tests.data.conftest import move_out, refused, write_pacs
 
 REPEATABLE = settings(derandomize=True, deadline=None)
 CLASS_SIZES = st.lists(st.integers(1, 40), min_size=7, max_size=7)
@@ -107,14 +107,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_official_lists_divide_a_domain_and_one_alone_is_refused(folder: Path, refused: Refused) -> None:
+def test_official_lists_divide_a_domain_and_one_alone_is_refused(folder: Path) -> None:
     split = listed(folder)
     assert (split.name, len(split.train), len(split.test)) == ("pacs/kfold", 63, 84)
     assert files_of(split.validation) == files_of(SAMPLES[::4])
     write_list(folder / "photo_test_kfold.txt", SAMPLES[:5])
     assert listed(folder).test == tuple(SAMPLES[:5])
     (folder / "photo_train_kfold.txt").unlink()
-    with refused(f"folder {folder} lacks one of the lists"):
+    with refused("lists", folder):
         listed(folder)
 
 
@@ -125,22 +125,20 @@ def test_official_lists_divide_a_domain_and_one_alone_is_refused(folder: Path, r
         for end in ("056_0001.jpg 2", "056_0001.jpg", "056_9999.jpg 1", "056_0002.jpg 1", "../a.jpg 1")
     ],
 )
-def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(
-    folder: Path, line: str, refused: Refused
-) -> None:
+def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(folder: Path, line: str) -> None:
     (folder / "photo_train_kfold.txt").write_text(f"photo/dog/056_0002.jpg 1\n\n{line}\n")
-    with refused("photo_train_kfold.txt, line 3"):
+    with refused("line 3", "photo_train_kfold.txt"):
         listed(folder)
 
 
-def test_a_list_that_is_binary_of_images_in_both_or_a_link_out_is_refused(folder: Path, refused: Refused) -> None:
+def test_a_list_that_is_binary_of_images_in_both_or_a_link_out_is_refused(folder: Path) -> None:
     file = folder / "photo_train_kfold.txt"
     file.write_bytes(f"{SAMPLES[0].file} 1".encode())
-    with refused("is for training and for validation"):
+    with refused("parts", SAMPLES[0].file):
         listed(folder)
     file.write_bytes(b"\xff\xfe\x00")
-    with refused("cannot be read as text"):
+    with refused("list"):
         listed(folder)
     move_out(file, folder.parent)
-    with refused("is a link out of the data root"):
+    with refused("link"):
         listed(folder)

@@ -126,7 +126,7 @@ def test_split_has_its_own_images(data_root: Path, split: Literal["validation", 
     site = session(data_root)
     state, samples = initial(site), getattr(site.data, split)
     assert isinstance(site.data.images, ImageFiles)
-    images = site.data.images.evaluation(samples, 16)
+    images = site.data.images.dataset(samples, 16, "evaluation")
     pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
     labels = torch.tensor([sample.label for sample in samples])
     with torch.no_grad():

@@ -23,7 +23,7 @@ import torch
 from packaging.requirements import Requirement
 
 from fdg_plugins.data import PACS
-from fdg_plugins.data.own_folder import own_data
+from fdg_plugins.data.own_files import own_data
 from fdg_plugins.data.stand_in import cache_folder
 from fdg_plugins.errors import FDGError
 from fdg_plugins.lab.doctor.finding import Finding, Status, findings_of, gibibytes, ok, problem, warning

@@ -7,9 +7,9 @@ from pathlib import Path
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.aggregators.weightings import weighting_names
 from fdg_plugins.data import DATASETS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data.catalogue import files_of
 from fdg_plugins.data.folders import MANIFEST, is_unfinished
-from fdg_plugins.data.own_folder import own_data
-from fdg_plugins.data.specs import files_of
+from fdg_plugins.data.own_files import own_data
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.metrics import statsd_address

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import SharedDomains, dataset_spec, find_data_root
-from fdg_plugins.data.own_folder import OwnData, own_data
+from fdg_plugins.data.own_files import OwnData, own_data
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_job import OneProcessJob

@@ -14,13 +14,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track as track_with_bar
 
-from fdg_plugins.data.attributes import list_attributed
 from fdg_plugins.data.catalogue import Release, origin_of
-from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, refuse_outside, rules_of
-from fdg_plugins.data.labels import list_images
+from fdg_plugins.data.folders import MANIFEST, OF_SYSTEMS, refuse_outside
+from fdg_plugins.data.listing import list_domain
 from fdg_plugins.data.own_files import NO_RULES, DatasetFile
-from fdg_plugins.data.pairs import find_data_list, list_pairs
-from fdg_plugins.data.published import MNIST_PARTS, published_domain, read_mnist_part
+from fdg_plugins.data.pairs import find_data_list
+from fdg_plugins.data.published import MNIST_PARTS, read_arrays, read_part
 from fdg_plugins.data.specs import AttributeSpec, KnownSpec, Listing, PublishedSpec, RotatedSpec, SegmentationSpec
 from fdg_plugins.errors import DataError
 from fdg_plugins.messages import Checked
@@ -60,40 +59,35 @@ class Verdict(NamedTuple):
         return self.release.name if self.release and not self.differences else None
 
 
-def count_images(root: Path, spec: KnownSpec, rules: DatasetFile | None = None) -> Counts:
+def count_images(root: Path, spec: KnownSpec, rules: DatasetFile = NO_RULES) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
 
-    ``rules``: what the file of a user's own data set says; None: what a file in the data root says. Known bad files are
-    counted. Raises DataError if no domain exists, and as opening a domain does.
+    ``rules``: what the file of a user's own data set says. Known bad files are counted. Raises DataError if no domain
+    exists, and as opening a domain does.
     """
     if isinstance(spec, RotatedSpec):
-        return {part: _by_label(read_mnist_part(root, part, spec.size)[1].tolist(), spec) for part in MNIST_PARTS}
-    counts = {}
-    for domain in spec.domains:
-        listing = listing_of(root, spec, domain, rules)
-        if isinstance(spec, SegmentationSpec) and listing is not None:
-            counts[domain] = {PAIRS: len(listing.images)}
-        elif listing is not None:
-            known_bad = [spec.classes.index(file.split("/")[-2]) for file in listing.skipped if not spec.described]
-            counts[domain] = _by_label([*(sample.label for sample in listing.images), *known_bad], spec)
-    if not counts:
+        return {part: _by_label(read_part(root, spec, part)[1].tolist(), spec) for part in MNIST_PARTS}
+    listings = {domain: listing_of(root, spec, domain, rules) for domain in spec.domains}
+    found = {domain: listing for domain, listing in listings.items() if listing is not None}
+    if not found:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
+    if isinstance(spec, SegmentationSpec):
+        return {domain: {PAIRS: len(listing.images)} for domain, listing in found.items()}
+    counts = {}
+    for domain, listing in found.items():
+        known_bad = [spec.classes.index(file.split("/")[-2]) for file in listing.skipped if not spec.described]
+        counts[domain] = _by_label([*(sample.label for sample in listing.images), *known_bad], spec)
     return counts
 
 
-def listing_of(root: Path, spec: KnownSpec, domain: str, rules: DatasetFile | None) -> Listing | None:
+def listing_of(root: Path, spec: KnownSpec, domain: str, rules: DatasetFile = NO_RULES) -> Listing | None:
     """Return what a domain holds; None if a domain of folders is not there."""
     if isinstance(spec, PublishedSpec):
-        return published_domain(root, spec, domain)[1]
-    if isinstance(spec, AttributeSpec):
-        return list_attributed(root, spec, domain)
-    if rules is None:
-        rules = rules_of(root, None) if spec.described else NO_RULES
-    is_there = (root / spec.folder / domain).exists()
+        return read_arrays(root, spec, domain)[1]
+    is_there = isinstance(spec, AttributeSpec) or (root / spec.folder / domain).exists()
     if isinstance(spec, SegmentationSpec):
         is_there = is_there or find_data_list(root, spec, domain) is not None
-        return list_pairs(root, spec, domain, rules) if is_there else None
-    return list_images(root, spec, domain, rules) if is_there and not isinstance(spec, RotatedSpec) else None
+    return list_domain(root, spec, domain, rules) if is_there else None
 
 
 def _by_label(labels: Iterable[int], spec: KnownSpec) -> dict[str, int]:
@@ -144,9 +138,8 @@ class Manifest(Checked, strict=True):
 
 def write_manifest(root: Path, spec: KnownSpec, release: str | None) -> Manifest:
     """Hash every file of the data set below the resolved data root; write and return the manifest."""
-    paths = sorted(_paths(root / spec.folder))
-    files = {path: _record(root, spec, path) for path in track(paths, "hashing")}
-    manifest = Manifest(folder=spec.folder, release=release, sha256=digest(files), files=files)
+    files = _records(root, root / spec.folder, sorted(_paths(root / spec.folder)))
+    manifest = Manifest(folder=spec.folder, release=release, sha256=_digest(files), files=files)
     write_json(root / spec.folder / MANIFEST, manifest.model_dump())
     return manifest
 
@@ -157,7 +150,7 @@ def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
     if not path.exists():
         return None
     manifest = Manifest.read(read_json(path), f"manifest {path} is not what fdg data prepare writes", DataError)
-    if manifest.folder != spec.folder or digest(manifest.files) != manifest.sha256:
+    if manifest.folder != spec.folder or _digest(manifest.files) != manifest.sha256:
         raise DataError(f"manifest {path} is of another folder, {manifest.folder!r}, or has not its own digest.")
     return manifest
 
@@ -165,27 +158,25 @@ def read_manifest(root: Path, spec: KnownSpec) -> Manifest | None:
 def find_changes(root: Path, spec: KnownSpec, manifest: Manifest) -> dict[str, list[str]]:
     """Hash the files below the resolved data root again; return the paths that are missing, extra and changed."""
     present, known = _paths(root / spec.folder), manifest.files
-    common = sorted(present & known.keys())
-    changed = [path for path in track(common, "hashing") if _record(root, spec, path) != known[path]]
+    found = _records(root, root / spec.folder, sorted(present & known.keys()))
+    changed = [path for path, record in found.items() if record != known[path]]
     return {"missing": sorted(known.keys() - present), "extra": sorted(present - known.keys()), "changed": changed}
 
 
-def digest(files: Mapping[str, FileRecord]) -> str:
-    """Return the SHA-256 of the lines ``<sha256>  <path>``, sorted by path."""
+def _digest(files: Mapping[str, FileRecord]) -> str:
     lines = "".join(f"{files[path].sha256}  {path}\n" for path in sorted(files))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _record(root: Path, spec: KnownSpec, path: str) -> FileRecord:
-    place = root / spec.folder / path
-    refuse_outside(root, place)
-    return FileRecord(bytes=place.stat().st_size, sha256=sha256_of(place))
+def _records(root: Path, base: Path, paths: Collection[str]) -> dict[str, FileRecord]:
+    found = {}
+    for path in track(paths, "hashing"):
+        refuse_outside(root, base / path)
+        found[path] = FileRecord(bytes=(base / path).stat().st_size, sha256=sha256_of(base / path))
+    return found
 
 
 def _paths(base: Path) -> set[str]:
     paths = {path.relative_to(base) for path in base.rglob("*") if path.is_file() and path.name != MANIFEST}
-    return {
-        path.as_posix()
-        for path in paths
-        if path.name.lower() not in OF_SYSTEMS and not any(part.startswith(".") for part in path.parts)
-    }
+    seen = (path for path in paths if not any(part.startswith(".") for part in path.parts))
+    return {path.as_posix() for path in seen if path.name.lower() not in OF_SYSTEMS}

@@ -1,80 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about the images of a domain, for ``fdg data check``: sizes, formats, damage, digests, and what masks cover."""
+"""What an image is like, for ``fdg data check``: size, format, damage, digest, and what its mask covers."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from fdg_plugins.data.decoding import (
-    MOST_PIXELS,
-    UPRIGHT,
-    DamagedError,
-    PairForm,
-    check_image,
-    ignored_orientation,
-    open_image,
-)
-from fdg_plugins.data.presets import BYTES, PRESETS
-from fdg_plugins.data.specs import KnownSpec, PairSample, Sample, SegmentationSpec
+from fdg_plugins.data.decoding import UPRIGHT, PairForm, check_image, ignored_orientation, open_image
+from fdg_plugins.data.presets import BYTES, preset_of
+from fdg_plugins.data.specs import KnownSpec, PairSample, Sample, SegmentationSpec, without_suffix
+from fdg_plugins.errors import shorten
 from fdg_plugins.storage import sha256_of
 
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F")
+_START = re.compile(r"(.*\d)[ _.-].+")  # patient_07 of patient_07_slice_3
 
 
-@dataclass
-class ImageFacts:
-    """What the images of a domain are like.
+class ImageFacts(NamedTuple):
+    """A usable image: its spatial size in pixels, the SHA-256 of its file, and Pillow's name of its format.
 
-    ``sizes`` has the spatial size, in pixels, of each usable image, ``formats`` how many have which, by Pillow's name,
-    ``grey`` how many of them have no colour, and ``turned`` how many have an EXIF orientation that is ignored.
-    ``damaged`` says of every other image why it cannot be used; ``digests`` has the SHA-256 of every file that can be
-    read. ``shares``: of images with masks, the fraction of the pixels in each class, ``[Y]`` each.
+    ``is_turned``: it has an EXIF orientation that is ignored. ``shares``: of an image with a mask, the fraction of the
+    pixels in each class, ``[Y]``.
     """
 
-    samples: list[Sample] = field(default_factory=list)
-    sizes: list[tuple[int, ...]] = field(default_factory=list)
-    formats: Counter[str] = field(default_factory=Counter)
-    grey: int = 0
-    turned: int = 0
-    damaged: dict[Sample, DamagedError] = field(default_factory=dict)
-    digests: dict[Sample, str] = field(default_factory=dict)
-    shares: list[np.ndarray] = field(default_factory=list)
-
-    @property
-    def usable(self) -> list[Sample]:
-        """The images that can be used, in their order."""
-        return [sample for sample in self.samples if sample not in self.damaged]
-
-    def note_image(self, path: Path, max_pixels: int) -> None:
-        """Decode an image and note what it is like; raise ``DamagedError`` if it cannot be used."""
-        check_image(path, max_pixels)
-        with open_image(path, max_pixels) as image:
-            self.sizes.append((image.height, image.width))
-            self.formats[str(image.format)] += 1
-            self.grey += image.mode in _GREY
-            self.turned += ignored_orientation(image) != UPRIGHT
+    sample: Sample
+    size: tuple[int, ...]
+    digest: str
+    format: str = ""
+    is_grey: bool = False
+    is_turned: bool = False
+    shares: Sequence[float] = ()
 
 
-def facts_of(root: Path, spec: KnownSpec, samples: Iterable[Sample], max_pixels: int = MOST_PIXELS) -> ImageFacts:
-    """Decode the images or pairs below the resolved data root, of at most ``max_pixels`` each; return their facts."""
-    facts = ImageFacts()
-    for sample in samples:
-        path = root / spec.folder / sample.file
-        facts.samples.append(sample)
-        try:
-            if isinstance(spec, SegmentationSpec):
-                labels = read_pair(root, spec, sample, max_pixels)[1]
-                facts.sizes.append(labels.shape)
-                facts.shares.append(class_shares(labels, len(spec.classes)))
-            else:
-                facts.note_image(path, max_pixels)
-            facts.digests[sample] = sha256_of(path)
-        except DamagedError as error:
-            facts.damaged[sample] = error
-    return facts
+def look_at(root: Path, spec: KnownSpec, sample: Sample, max_pixels: int) -> ImageFacts:
+    """Decode an image or a pair below the resolved data root; raise ``DamagedError`` if it cannot be used."""
+    path = root / spec.folder / sample.file
+    if isinstance(spec, SegmentationSpec):
+        _, labels = read_pair(root, spec, sample, max_pixels)
+        shares = np.bincount(labels.ravel(), minlength=len(spec.classes)) / labels.size
+        return ImageFacts(sample, labels.shape, sha256_of(path), shares=shares.tolist())
+    check_image(path, max_pixels)
+    with open_image(path, max_pixels) as image:
+        is_turned = ignored_orientation(image) != UPRIGHT
+        size, digest = (image.height, image.width), sha256_of(path)
+        return ImageFacts(sample, size, digest, str(image.format), image.mode in _GREY, is_turned)
 
 
 def read_pair(root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,13 +56,19 @@ def read_pair(root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int)
     :meth:`PairForm.read` does.
     """
     assert isinstance(pair, PairSample)
-    preset = PRESETS.get(spec.preset)
-    in_bytes = preset is not None and preset.intensity == BYTES and spec.dims in preset.dims
-    form = PairForm(spec, True, max_pixels, in_bytes)
+    form = PairForm(spec, True, max_pixels, preset_of("", spec).intensity == BYTES)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]
 
 
-def class_shares(labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return the fraction of the pixels in each class, ``[Y]``."""
-    return np.bincount(labels.ravel(), minlength=classes) / labels.size
+def likely_groups(samples: Sequence[Sample], classes: int) -> str | None:
+    """Return a phrase about names that look as if several images were of one group; None if they do not.
+
+    They have a number and something after it, and equal beginnings up to there, more than twice as many as classes.
+    """
+    matches = (_START.fullmatch(without_suffix(sample.file.rpartition("/")[2])) for sample in samples)
+    starts = [(start, count) for start, count in Counter(match[1] for match in matches if match).items() if count > 1]
+    if len(starts) <= 2 * classes or 2 * sum(count for _, count in starts) < len(samples):
+        return None
+    start, count = min(starts)
+    return f"{len(starts):,} beginnings of file names have several images, such as {shorten(start)} with {count:,}"

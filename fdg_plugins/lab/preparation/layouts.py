@@ -14,16 +14,17 @@ Differences: DomainBed stops at a missing image; here, missing images are counte
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from fdg_plugins.data.catalogue import VESSELS
+from fdg_plugins.data.catalogue import files_of, origin_of, published_as
 from fdg_plugins.data.decoding import FORMATS, read_image
-from fdg_plugins.data.pairs import PAIR_SUFFIXES, PARTS, stem_of
+from fdg_plugins.data.folders import PARTS
+from fdg_plugins.data.pairs import PAIR_SUFFIXES, stem_of
 from fdg_plugins.data.specs import (
     IMAGE_SUFFIXES,
     AttributeSpec,
@@ -32,7 +33,6 @@ from fdg_plugins.data.specs import (
     PublishedSpec,
     RotatedSpec,
     SegmentationSpec,
-    files_of,
     without_suffix,
 )
 from fdg_plugins.data.stand_in import MARKER
@@ -89,44 +89,41 @@ def make_plan(spec: KnownSpec, source: Source, target: Path) -> Plan:
     Raises DataError if the source holds nothing of the data set, holds drawings of the stand-in, has two files for
     the same image, or holds inconsistent lists.
     """
-    if any(PurePosixPath(file).name == MARKER for file in source.files):
-        raise DataError(f"source {source.name} holds {MARKER}: it is the STAND-IN; expected images of {spec.title}.")
-    items, remarks, expected = _found(spec, source)
-    if not items:
-        raise DataError(f"source {source.name} holds nothing of {spec.title}; expected {expected}.")
+    remarks: list[str] = []
+    items = _found(spec, source, remarks)
+    if not items or any(_name(file) == MARKER for file in source.files):
+        expected = f"<domain>/{spec.layout} ({', '.join(spec.domains)}), or {origin_of(spec.name).obtain}"
+        raise DataError(f"source {source.name} holds nothing of {spec.title}, or is its STAND-IN; expected {expected}.")
     if isinstance(spec, ImageFolderSpec):  # the official lists, except those in a place where the loader finds them
         pattern = re.compile(f"({'|'.join(spec.domains)})_(train|crossval|test)_kfold.txt")
         lists = [(file, path) for file, path in source.files.items() if pattern.fullmatch(path.name)]
         items += [Item(file, f"splits/{path.name}") for file, path in lists if not path.is_relative_to(target)]
     used = {item.source for item in items}
     left_out = tuple(file for file in source.files if file not in used)
-    return Plan(_each_once(items, source, target), left_out, remarks)
+    return Plan(_each_once(items, source, target), left_out, tuple(remarks))
 
 
-def _found(spec: KnownSpec, source: Source) -> tuple[list[Item], tuple[str, ...], str]:
+def _found(spec: KnownSpec, source: Source, remarks: list[str]) -> list[Item]:
+    """Return the items for what the source has of a data set; add what a user should know to the ``remarks``."""
     if isinstance(spec, RotatedSpec | PublishedSpec):
-        places = {PurePosixPath(name).name: PurePosixPath(name).relative_to(spec.folder) for name in files_of(spec)}
-        names = {file: PurePosixPath(file).name.removesuffix(PACKED).replace(_DOTTED, "-idx") for file in source.files}
-        items = [Item(file, str(places[name])) for file, name in names.items() if name in places]
-        return items, (), f"the files {', '.join(places)}, with or without .gz"
+        places = {_name(file): file.removeprefix(f"{spec.folder}/") for file in files_of(spec)}
+        names = {file: _name(file).removesuffix(PACKED).replace(_DOTTED, "-idx") for file in source.files}
+        return [Item(file, places[name]) for file, name in names.items() if name in places]
     if isinstance(spec, AttributeSpec):
-        lists = [spec.attribute_list, spec.part_list]
-        paths = [PurePosixPath(file) for file in source.files]
-        items = [Item(str(path), path.name) for path in paths if path.name in lists]
-        images = (path for path in paths if path.parent.name == spec.image_folder)
-        items += [Item(str(path), f"{spec.image_folder}/{path.name}") for path in images]
-        return items, (), f"the files {' and '.join(lists)}, and {spec.image_folder}/<image>"
+        lists = (spec.attribute_list, spec.part_list)
+        items = [Item(file, _name(file)) for file in source.files if _name(file) in lists]
+        images = (file for file in source.files if file.split("/")[-2:-1] == [spec.image_folder])
+        return [*items, *(Item(file, f"{spec.image_folder}/{_name(file)}") for file in images)]
     if isinstance(spec, SegmentationSpec):
-        return mask_items(spec, source)
+        return mask_items(spec, source, remarks)
     items = list(_sorted_images(spec, source.files))
-    expected = f"<domain>/<class>/<image> with the domains {', '.join(spec.domains)} and classes {spec.classes[0]}, ..."
-    remarks: tuple[str, ...] = ()
     if spec.name == "terraincognita" and not items:
-        items, remarks = _annotated_images(spec, source)
-        expected += "; or images and the annotations of the camera traps (*.json)"
-    elif spec.name.startswith("domainnet"):
-        items, remarks = _only_listed(spec, source, items)
-    return items, remarks, expected
+        return _annotated_images(spec, source, remarks)
+    return _only_listed(spec, source, items, remarks) if spec.name.startswith("domainnet") else items
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2]
 
 
 def _plain(name: str) -> str:
@@ -153,18 +150,15 @@ def _sorted_images(spec: ImageFolderSpec, files: Iterable[str]) -> Iterator[Item
             yield Item(file, f"{domain}/{class_name}/{prefix}{name}")
 
 
-def _annotated_images(spec: ImageFolderSpec, source: Source) -> tuple[list[Item], tuple[str, ...]]:
-    images = {PurePosixPath(file).name: file for file in source.files if file.lower().endswith(IMAGE_SUFFIXES)}
+def _annotated_images(spec: ImageFolderSpec, source: Source, remarks: list[str]) -> list[Item]:
+    images = {_name(file): file for file in source.files if file.lower().endswith(IMAGE_SUFFIXES)}
     chosen: set[tuple[str, str]] = set()
     for file in (file for file in source.files if file.lower().endswith(".json")):
         content = parse_json(source.read(file), f"file of annotations {file} in {source.name}")
-        try:
-            chosen |= set(_chosen(content, spec))
-        except (AttributeError, KeyError, TypeError) as error:
-            raise DataError(f"annotations {file} in {source.name} lack or misplace {error}.") from error
-    missing = len({name for _, name in chosen} - images.keys())
-    remarks = (f"{missing:,} annotated images are not in the source",) if missing else ()
-    return [Item(images[name], f"{folder}/{name}") for folder, name in sorted(chosen) if name in images], remarks
+        chosen |= set(_chosen(content, spec))
+    if missing := len({name for _, name in chosen} - images.keys()):
+        remarks.append(f"{missing:,} annotated images are not in the source")
+    return [Item(images[name], f"{folder}/{name}") for folder, name in sorted(chosen) if name in images]
 
 
 def _chosen(content: Any, spec: ImageFolderSpec) -> Iterator[tuple[str, str]]:
@@ -175,27 +169,23 @@ def _chosen(content: Any, spec: ImageFolderSpec) -> Iterator[tuple[str, str]]:
     for annotation in content["annotations"]:
         domain, file = images.get(annotation["image_id"], ("", ""))
         if domain in spec.domains and (class_name := names[annotation["category_id"]]) in spec.classes:
-            yield f"{domain}/{class_name}", PurePosixPath(file).name
+            yield f"{domain}/{class_name}", _name(file)
 
 
-def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item]) -> tuple[list[Item], tuple[str, ...]]:
-    """Keep, of each domain with DomainNet's two lists, the images that they name: those of the cleaned release."""
-    remarks: list[str] = []
+def _only_listed(spec: ImageFolderSpec, source: Source, items: list[Item], remarks: list[str]) -> list[Item]:
+    """Keep, of each domain with DomainNet's lists, the images that they name: those of the cleaned release."""
     for domain in spec.domains:
-        names = [f"{domain}_{part}.txt" for part in ("train", "test")]
-        lists = [file for file in source.files if PurePosixPath(file).name in names]
+        lists = [file for file in source.files if _name(file) in (f"{domain}_train.txt", f"{domain}_test.txt")]
         if not lists:
             continue
-        if len(lists) != 2:
-            raise DataError(f"source {source.name} holds the lists {lists}; expected {' and '.join(names)}.")
         lines = [line for file in lists for line in source.read(file).decode("utf-8-sig", "replace").splitlines()]
         listed = {line.strip().rpartition(" ")[0] for line in lines}  # clipart/bird/clipart_027_000001.jpg 31
         items = [item for item in items if not item.target.startswith(f"{domain}/") or _end(item.source) in listed]
         wanted = {path for path in listed if path.split("/")[1:2] and path.split("/")[1] in spec.classes}
         missing = len(wanted - {_end(item.source) for item in items})
         lacking = f", of which {missing:,} are not in the source" if missing else ""
-        remarks.append(f"{domain}: the images that its two lists name ({len(wanted):,}){lacking}")
-    return items, tuple(remarks)
+        remarks.append(f"{domain}: the images that its lists name ({len(wanted):,}){lacking}")
+    return items
 
 
 def _end(path: str) -> str:
@@ -223,74 +213,33 @@ def _each_once(items: Iterable[Item], source: Source, target: Path) -> tuple[Ite
 # --- images with masks ---
 
 
-class Published(NamedTuple):
-    """One domain as published: what to download, and how images and the first observer's masks are named.
-
-    Both patterns match whole file names and capture the key that an image shares with its mask. Images that match
-    ``may_lack`` are published without a mask too, and are then left out.
-    """
-
-    download: str
-    image: str
-    mask: str
-    may_lack: str = ""
-
-
-VESSELS_PUBLISHED: Mapping[str, Published] = {
-    "chase_db1": Published("CHASEDB1.zip", r"image_(\d\d[lr])\.jpg", r"image_(\d\d[lr])_1stHO\.png"),
-    "drive": Published(
-        "training.zip and test.zip, or DRIVE.zip",
-        r"(\d\d)_(?:training|test)\.tif",
-        r"(\d\d)_manual1\.(?:gif|tif|png)",
-        may_lack=r"\d\d_test\.tif",
-    ),
-    "hrf": Published("all.zip", r"(\d\d_(?:dr|g|h))\.jpe?g", r"(\d\d_(?:dr|g|h))\.tif"),
-    "stare": Published(
-        "stare-images.tar and labels-ah.tar",
-        r"(im\d{4})\.ppm(?:\.gz)?",
-        r"(im\d{4})\.ah\.ppm(?:\.gz)?",
-        may_lack=r"im\d{4}\.ppm(?:\.gz)?",
-    ),
-}
-
 _Files = dict[str, list[str]]
 """Images or masks of a domain by the key of a pair; a key may have a packed and an unpacked file."""
 
 
-def mask_items(spec: SegmentationSpec, source: Source) -> tuple[list[Item], tuple[str, ...], str]:
-    """Return the items that make pairs of the files in ``source``, remarks, and what is expected in a source.
+def mask_items(spec: SegmentationSpec, source: Source, remarks: list[str]) -> list[Item]:
+    """Return the items that make pairs of the files in ``source``; add to the ``remarks`` what is left out.
 
-    Reads the prepared layout ``<domain>/{images,masks}/``, and the vessels as published. Raises DataError, naming the
-    file, for an image without mask or a mask without image.
+    Reads the prepared layout ``<domain>/{images,masks}/``, and the vessels as published.
     """
     items: list[Item] = []
-    remarks: list[str] = []
     absent: list[str] = []
-    published = VESSELS_PUBLISHED if spec.name == VESSELS.name else {}
     for domain in spec.domains:
-        made = published.get(domain)
+        made = published_as(spec.name, domain)
         images, masks = (_by_key(source, rf"(?:.*/)?{re.escape(domain)}/{part}/([^/]+)", _stem) for part in PARTS)
-        if made is not None and not (images and masks):
-            images, masks = (_by_key(source, f"(?:.*/)?{one}", str.lower) for one in (made.image, made.mask))
+        if made and not (images and masks):
+            images, masks = (_by_key(source, f"(?:.*/)?{made[part]}", str.lower) for part in PARTS)
             lacking = images.keys() - masks.keys()
-            unmarked = [key for key in lacking if re.fullmatch(made.may_lack, _name(images[key][0]), re.IGNORECASE)]
+            unmarked = [key for key in lacking if re.fullmatch(made["may_lack"], _name(images[key][0]), re.IGNORECASE)]
             if unmarked and len(unmarked) < len(images):
                 images = {key: files for key, files in images.items() if key not in unmarked}
                 remarks.append(f"{domain}: images that are published without a mask, left out: {len(unmarked):,}")
-        if single := sorted(images.keys() ^ masks.keys()):
-            file = (images.get(single[0]) or masks[single[0]])[0]
-            problem = f"{len(single):,} images or masks of domain {domain} lack the other, such as {file}"
-            raise DataError(f"source {source.name}: {problem}.")
-        if not images:
-            absent.append(f"{domain} ({made.download})" if made else domain)
+        if not (images or masks):
+            absent.append(f"{domain} ({made['download']})" if made else domain)
         items += _converted(images, masks, domain) if made else _as_they_are(images, masks, domain)
     if absent:
         remarks.append(f"not in the source: {', '.join(absent)}")
-    return items, tuple(remarks), f"<domain>/{{{IMAGES},{MASKS}}}/ of {', '.join(absent)}"
-
-
-def _name(file: str) -> str:
-    return PurePosixPath(file).name
+    return items
 
 
 def _by_key(source: Source, pattern: str, key: Callable[[str], str]) -> _Files:
@@ -303,14 +252,14 @@ def _by_key(source: Source, pattern: str, key: Callable[[str], str]) -> _Files:
 
 def _converted(images: _Files, masks: _Files, domain: str) -> Iterator[Item]:
     """Yield the items of published files: images without loss as PNG unless they are JPEG or PNG, masks as PNG."""
-    for key, files in images.items():
-        stem = _stem(_name(files[0]).removesuffix(PACKED))
-        for file in files:
+    for key in images | masks:
+        stem = _stem(_name((images.get(key) or masks[key])[0]).removesuffix(PACKED))
+        for file in images.get(key, ()):
             suffix = PurePosixPath(file.lower().removesuffix(PACKED)).suffix
             is_kept = suffix in _COPIED
             target = f"{domain}/{IMAGES}/{stem}{suffix if is_kept else '.png'}"
             yield Item(file, target, None if is_kept else as_png)
-        for file in masks[key]:
+        for file in masks.get(key, ()):
             yield Item(file, f"{domain}/{MASKS}/{stem}.png", as_mask)
 
 

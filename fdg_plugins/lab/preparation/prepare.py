@@ -6,15 +6,13 @@ interrupted preparation can be resumed at any point.
 """
 
 import filecmp
-import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from fdg_plugins.data.decoding import MOST_PIXELS
 from fdg_plugins.data.folders import LOCK, MANIFEST, refuse_outside
-from fdg_plugins.data.pairs import list_pairs
+from fdg_plugins.data.listing import list_domain
 from fdg_plugins.data.specs import KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import DataError
@@ -22,6 +20,7 @@ from fdg_plugins.lab.preparation.checks import Counts, Manifest, Verdict, count_
 from fdg_plugins.lab.preparation.facts import read_pair
 from fdg_plugins.lab.preparation.layouts import Item, Plan, make_plan
 from fdg_plugins.lab.preparation.sources import Source, opened
+from fdg_plugins.storage import link
 
 
 class Prepared(NamedTuple):
@@ -65,7 +64,7 @@ def prepare(
         raise DataError(f"{error.filename or target} cannot be written: {error.strerror}.") from error
     counts = count_images(root, spec)
     if isinstance(spec, SegmentationSpec):
-        pairs = [pair for domain in counts for pair in list_pairs(root, spec, domain).images]
+        pairs = [pair for domain in counts for pair in list_domain(root, spec, domain).images]
         for pair in track(pairs, "decoding"):
             read_pair(root, spec, pair, max_pixels)
     verdict = judge(counts, spec)
@@ -93,9 +92,8 @@ def _put(item: Item, source: Source, target: Path) -> bool:
         if content is not None:
             part.write_bytes(content)
         elif path.is_relative_to(source.unpacked):
-            with suppress(OSError):  # of a file system without links
-                os.link(path, part)
-        if not part.exists():
+            link(str(path), str(part))
+        else:
             shutil.copyfile(path, part)
         part.replace(place)
     finally:

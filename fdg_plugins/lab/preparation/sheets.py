@@ -8,7 +8,6 @@ Reference: Okabe, Ito, "Color Universal Design", 2008.
 import io
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,34 +19,28 @@ COLOURS = ((86, 180, 233), (230, 159, 0), (0, 158, 115), (204, 121, 167), (240, 
 STRENGTH = 0.75
 LARGEST_VALUE = 255
 
-
-class Tile(NamedTuple):
-    """An image, uint8 ``[H, W, 3]``, with its caption."""
-
-    pixels: np.ndarray
-    caption: str = ""
+Tile = tuple[np.ndarray, str]
+"""An image, uint8 ``[H, W, 3]``, with its caption."""
 
 
 def draw_sheet(rows: Mapping[str, Sequence[Tile]], title: str, side: float = 1.4, key: Sequence[str] = ()) -> bytes:
     """Return a PNG with a row of tiles, ``side`` inches large, for each name; ``key``: the classes to explain."""
     patches = load_extra("matplotlib.patches", "--sheets", "lab")
     columns = max(map(len, rows.values()))
-    figure = load_extra("matplotlib.figure", "--sheets", "lab").Figure(
-        (columns * side + 1, len(rows) * (side + 0.3) + 0.6), layout="constrained"
-    )
+    sides = (columns * side + 1, len(rows) * (side + 0.3) + 0.6)
+    figure = load_extra("matplotlib.figure", "--sheets", "lab").Figure(sides, layout="constrained")
     figure.suptitle(title)
-    for axes, (name, tiles) in zip(figure.subplots(len(rows), columns, squeeze=False), rows.items(), strict=True):
+    grid = figure.subplots(len(rows), columns, squeeze=False)
+    for place in grid.flat:
+        place.axis("off")
+    for axes, (name, tiles) in zip(grid, rows.items(), strict=True):
         axes[0].text(-0.05, 0.5, name, transform=axes[0].transAxes, ha="right", va="center")
-        for place, tile in zip(axes, [*tiles, *[None] * (columns - len(tiles))], strict=True):
-            place.axis("off")
-            if tile is not None:
-                place.imshow(tile.pixels)
-                place.set_title(tile.caption, fontsize="small")
-    if len(key) > 1:
-        colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in COLOURS]
-        handles = [
-            patches.Patch(color=colours[number % len(colours)], label=name) for number, name in enumerate(key[1:])
-        ]
+        for place, (pixels, caption) in zip(axes, tiles, strict=False):
+            place.imshow(pixels)
+            place.set_title(caption, fontsize="small")
+    if classes := key[1:]:
+        colours = _colours(len(classes)) / LARGEST_VALUE
+        handles = [patches.Patch(color=colour, label=name) for colour, name in zip(colours, classes, strict=True)]
         figure.legend(handles=handles, loc="outside lower center", ncols=4)
     stream = io.BytesIO()
     with warnings.catch_warnings():
@@ -70,9 +63,11 @@ def mask_tiles(image: np.ndarray, labels: np.ndarray, caption: str) -> list[Tile
     if low < 0 or high > LARGEST_VALUE or (image != np.rint(image)).any():
         image = (image - low) * (LARGEST_VALUE / (high - low) if high > low else 0.0)  # a blank one is black
     pixels = np.broadcast_to(np.moveaxis(image, 0, -1), (*labels.shape, 3)).astype(np.float64)
-    colours = np.array(
-        [COLOURS[(label - 1) % len(COLOURS)] for label in range(int(labels.max()) + 1)], dtype=np.float64
-    )
     opacity = STRENGTH * (labels > 0)[..., None]
-    covered = pixels + opacity * (colours[labels] - pixels)
-    return [Tile(np.rint(pixels).astype(np.uint8), caption), Tile(np.rint(covered).astype(np.uint8))]
+    covered = pixels + opacity * (_colours(int(labels.max()))[labels - 1] - pixels)
+    return [(np.rint(pixels).astype(np.uint8), caption), (np.rint(covered).astype(np.uint8), "")]
+
+
+def _colours(count: int) -> np.ndarray:
+    """Return the colours of ``count`` classes after the first, at least one, ``[count, 3]``."""
+    return np.array([COLOURS[number % len(COLOURS)] for number in range(max(1, count))], dtype=np.float64)
