@@ -22,8 +22,7 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
 from fdg_plugins.cli.jobs import write_resuming_job
 from fdg_plugins.errors import DataError, shorten
-from fdg_plugins.flare.kits import person_of_kit
-from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.flare.sessions import open_session, person_of_kit
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json

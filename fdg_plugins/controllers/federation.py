@@ -16,14 +16,14 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import DataError, counted
-from fdg_plugins.flare.allow_list import count_other_components
+from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.components import SERVER
-from fdg_plugins.flare.deploy_map import named_sites
-from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.context import named_sites
+from fdg_plugins.flare.context import server_result_filters
 from fdg_plugins.flare.internals import fetch
 from fdg_plugins.flare.metrics import start_reporting
-from fdg_plugins.flare.simulator import in_simulator
-from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.flare.context import in_simulator
+from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import CensusRequest

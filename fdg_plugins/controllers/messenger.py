@@ -16,7 +16,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, FDGError, counted, one_line, raised_at, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.rejoin import welcome_returning_sites
-from fdg_plugins.flare.simulator import in_simulator
+from fdg_plugins.flare.context import in_simulator
 from fdg_plugins.flare.workflow import Workflow
 from fdg_plugins.messages import (
     HEADER_NOT_FINITE,

@@ -28,7 +28,7 @@ from fdg_plugins.filters.privacy import (
     mark,
     policy_of,
 )
-from fdg_plugins.flare.filter_chain import result_filters, scope_filters
+from fdg_plugins.flare.context import result_filters, scope_filters
 from fdg_plugins.messages import (
     META_REPORT,
     META_SITE_REPORT,

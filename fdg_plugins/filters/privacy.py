@@ -36,7 +36,7 @@ from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import FDGError, shorten
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import NO_DXO
-from fdg_plugins.flare.filter_chain import class_path, result_filters
+from fdg_plugins.flare.context import class_path, result_filters
 from fdg_plugins.flare.metrics import Metric, publish_at_site
 from fdg_plugins.messages import (
     HEADER_REASON,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError, is_number
-from fdg_plugins.flare.allow_list import declared_component, declared_components
+from fdg_plugins.flare.kits import declared_components
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"
@@ -39,12 +39,13 @@ def lend_gpus(resources: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
     All else stays.
     """
     own = {NUMBER: lent.number, MEMORY: lent.memory, "expiration_period": EXPIRATION_S}
-    kept = (declared_component(resources, MANAGER_ID) or {}).get("args") or {}
+    declared = declared_components(resources)
+    kept = next((one.get("args") for one in declared if one.get("id") == MANAGER_ID), None) or {}
     components = [
         {"id": MANAGER_ID, "path": MANAGER, "args": {**kept, **own}},
         {"id": CONSUMER_ID, "path": CONSUMER, "args": {}},
     ]
-    rest = [one for one in declared_components(resources) if one.get("id") not in (MANAGER_ID, CONSUMER_ID)]
+    rest = [one for one in declared if one.get("id") not in (MANAGER_ID, CONSUMER_ID)]
     return {**resources, "components": [*components, *rest]}
 
 

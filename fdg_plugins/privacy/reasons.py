@@ -12,8 +12,8 @@ from typing import NamedTuple
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import LONGEST_QUOTE, FDGError, PartError, one_line, raised_at, visible
-from fdg_plugins.flare.simulator import is_simulated_site
-from fdg_plugins.flare.site_file import site_config_of
+from fdg_plugins.flare.context import is_simulated_site
+from fdg_plugins.flare.context import site_config_of
 
 
 class Reason(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.flare import internals
-from fdg_plugins.flare.filter_chain import scope_filters
+from fdg_plugins.flare.context import scope_filters
 from fdg_plugins.flare.internals import INTERNALS, InternalsError, fetch
 from tests.source_trees import imported, nodes
 
