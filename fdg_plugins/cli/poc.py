@@ -9,6 +9,7 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import FAILED, group, say
 from fdg_plugins.cli.options import DataRootOption, DatasetOption, SitesOption, choose_data
 from fdg_plugins.data import dataset_spec
+from fdg_plugins.data.own_files import FEWEST_DOMAINS
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc.kits import (
     SHELL_SIGNS,
@@ -46,14 +47,15 @@ def start(
 ) -> None:
     """Provision into the folder unless that was done, start server and sites, and wait until all are ready.
 
-    The domains of the data set are the sites; with --sites, so many share all but the first, which is held out. fdg kit
-    site FOLDER/SITE tells one site where its images are, and which GPUs it lends. The processes take this command's
-    environment: FDG_ROUNDS=2 here is a setting of every job.
+    The domains of the data set are the sites, of which one is enough to evaluate models; with --sites, so many share
+    all but the first, which is held out. fdg kit site FOLDER/SITE tells one site where its images are, and which GPUs it
+    lends. The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
     check_signs(folder, SHELL_SIGNS)
     if running := processes_below(folder):
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
-    chosen = choose_data(dataset, data_root)
+    # One site is enough to evaluate; so many share two sources at least.
+    chosen = choose_data(dataset, data_root, 1 if sites is None else FEWEST_DOMAINS)
     if chosen.root is not None and not chosen.root.is_dir():
         raise DataError(field="data root", value=chosen.root, expected="a folder that holds the data sets")
     domains: dict[str, str] = {}

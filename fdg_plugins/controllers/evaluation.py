@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.messenger import Messenger, Request
-from fdg_plugins.controllers.sending import task_message
+from fdg_plugins.controllers.messenger import Messenger, Request, task_message
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
 from fdg_plugins.flare.context import named_sites

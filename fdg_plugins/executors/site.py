@@ -25,7 +25,7 @@ from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskRes
 from fdg_plugins.filters.privacy import mark, refusal
 from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.origin import FetchedTasks
+from fdg_plugins.flare.peers import FetchedTasks
 from fdg_plugins.flare.peers import is_foreign_event
 from fdg_plugins.flare.context import in_simulator, shared_work
 from fdg_plugins.flare.context import site_config_of

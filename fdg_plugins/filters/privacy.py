@@ -13,8 +13,7 @@ of the release. No message or config can supply one, and a mark is void if the a
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -49,7 +48,7 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.privacy import ledger as ledgers
-from fdg_plugins.privacy.reasons import reason_of
+from fdg_plugins.privacy.reasons import RefusedError, failing_closed, reason_of
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
@@ -99,7 +98,7 @@ class DifferentialPrivacyFilter(Filter):
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
         try:
-            with failing_closed(fl_ctx.get_identity_name()):
+            with failing_closed(f"site {fl_ctx.get_identity_name()}: differential privacy"):
                 return self._answer(shareable, fl_ctx)
         except FDGError as error:
             reason = reason_of(error, fl_ctx)
@@ -143,25 +142,9 @@ def check_what_follows(site: str, later: Sequence[Filter] | None) -> None:
 # --- the release ---
 
 
-class RefusedError(FDGError):
-    """The answer holds something that differential privacy does not cover, so it does not leave the site."""
-
-
 def refuse(site: str, what: str) -> NoReturn:
     """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
     raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.", public=True)
-
-
-@contextmanager
-def failing_closed(site: str) -> Iterator[None]:
-    """Raise ``RefusedError`` for any unforeseen error, with its type alone, because its text may quote the data."""
-    try:
-        yield
-    except FDGError:
-        raise
-    except Exception as error:
-        text = f"site {site}: differential privacy failed with {type(error).__name__}."
-        raise RefusedError(text, public=True) from error
 
 
 def make_release(

@@ -44,9 +44,14 @@ class Kit:
     resources: dict[str, Any]
 
     @property
+    def local(self) -> Path:
+        """The folder of the participant's own policies."""
+        return self.folder / "local"
+
+    @property
     def target(self) -> Path:
         """The file of the participant's own resources."""
-        return self.folder / "local" / RESOURCES
+        return self.local / RESOURCES
 
     def component(self, name: str) -> dict[str, Any]:
         """Return the first component with the id ``name``; empty if there is none."""

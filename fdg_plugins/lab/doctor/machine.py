@@ -103,11 +103,7 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
 def check_versions() -> Iterator[Finding]:
     """Yield Python, this package and what it needs; a problem for what is missing or not in the supported range."""
     yield ok("python", platform.python_version())  # an older one than pip takes cannot even import this module
-    try:
-        yield ok(PACKAGE, version(PACKAGE))
-    except PackageNotFoundError:
-        yield warning(PACKAGE, "not installed, so that versions cannot be compared: pip install -e .")
-        return
+    yield ok(PACKAGE, version(PACKAGE))
     for requirement in map(Requirement, requires(PACKAGE) or []):
         if requirement.marker is None or requirement.marker.evaluate():
             found = check_requirement(requirement)
