@@ -11,14 +11,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from fdg_plugins.audit.export import audit_csv
-from fdg_plugins.audit.file import (
-    AUDIT_FILE,
-    NOT_SENT,
-    AuditLine,
-    BrokenLine,
-    audit_entries,
-    shown_lines,
-)
+from fdg_plugins.audit import file
 from fdg_plugins.cli.console import FAILED, make_table, say, show, warn
 from fdg_plugins.errors import DataError, SettingsError, counted, visible
 from fdg_plugins.storage import write_bytes
@@ -45,11 +38,11 @@ def audit(
       fdg audit /srv/flare/photo --job 3379af42
       fdg audit /srv/flare/photo --csv left-photo.csv
     """
-    entries = {path: list(audit_entries(path)) for path in _audit_files(place)}
-    lines: dict[Path, list[AuditLine]] = {}
+    entries = {path: list(file.audit_entries(path)) for path in _audit_files(place)}
+    lines: dict[Path, list[file.AuditLine]] = {}
     for path, came in entries.items():
         # Paired before the job is chosen: a filter may have turned an answer into an error reply, which names no round.
-        answers = shown_lines(entry for entry in came if isinstance(entry, AuditLine))
+        answers = file.shown_lines(entry for entry in came if isinstance(entry, file.AuditLine))
         lines[path] = [line for line in answers if line.job.startswith(job or "")]
     shown = [line for found in lines.values() for line in found]
     if job and not shown:
@@ -62,7 +55,7 @@ def audit(
     else:
         write_bytes(as_csv, audit_csv(shown).encode())
         say(visible(f"{as_csv}: {counted(len(shown), 'answer')}"))
-    broken = [(path, one) for path, found in entries.items() for one in found if isinstance(one, BrokenLine)]
+    broken = [(path, one) for path, found in entries.items() for one in found if isinstance(one, file.BrokenLine)]
     for path, one in broken:
         warn(visible(f"{path}: line {one.number} is left out: {one.reason}."))
     return FAILED if broken else 0
@@ -71,14 +64,14 @@ def audit(
 def _audit_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
-    own = place / AUDIT_FILE
-    if found := [own] if own.exists() else sorted(place.glob(f"*/{AUDIT_FILE}")):
+    own = place / file.AUDIT_FILE
+    if found := [own] if own.exists() else sorted(place.glob(f"*/{file.AUDIT_FILE}")):
         return found
     where = "a site makes it with its first answer, in its workspace or in NVFL_AUDIT_ROOT"
-    raise DataError(f"{place} holds no {AUDIT_FILE}, and no folder right below it does; {where}.")
+    raise DataError(f"{place} holds no {file.AUDIT_FILE}, and no folder right below it does; {where}.")
 
 
-def _show(path: Path, lines: Sequence[AuditLine]) -> None:
+def _show(path: Path, lines: Sequence[file.AuditLine]) -> None:
     """Print a table for each job of a file; a new table begins when its config or a version has changed."""
     if not lines:
         say(visible(f"{path}: no answer"))
@@ -87,7 +80,7 @@ def _show(path: Path, lines: Sequence[AuditLine]) -> None:
         show(*_heading(one), make_table(COLUMNS, (row for line in one for row in _rows(line)), NUMBERS), "")
 
 
-def _heading(lines: Sequence[AuditLine]) -> Iterator[Text]:
+def _heading(lines: Sequence[file.AuditLine]) -> Iterator[Text]:
     first, last, unsent = lines[0], lines[-1], sum(line.stage != "sent" for line in lines)
     yield Text(visible(f"site {first.site}, job {first.job}"), "bold")
     answers = counted(len(lines), "answer") + (f", {unsent} of them not sent" if unsent else "")
@@ -97,8 +90,8 @@ def _heading(lines: Sequence[AuditLine]) -> Iterator[Text]:
     yield Text(visible(", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])))
 
 
-def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    code = line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
+def _rows(line: file.AuditLine) -> Iterator[tuple[str, ...]]:
+    code = line.return_code if line.stage == "sent" else f"{line.return_code}, {file.NOT_SENT}"
     filters = ", ".join(one.filter.rpartition(".")[2] for one in line.filters or ()) or "-"
     start: tuple[str, ...] = ("-" if line.round is None else str(line.round), line.task, code)
     # FLARE may not have told which filters the answer has passed.

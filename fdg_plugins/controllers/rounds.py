@@ -17,13 +17,7 @@ from fdg_plugins.errors import DataError, FDGError, calling, counted, logged, to
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_REPORT, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, TaskRequest
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import (
-    CHECKPOINT_FILE,
-    Checkpoint,
-    check_continues,
-    other_arithmetic,
-    read_checkpoint,
-)
+from fdg_plugins.record import checkpoint
 from fdg_plugins.record.round_record import AggregationRecord, RoundRecord
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
@@ -179,9 +173,9 @@ class Rounds:
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
-        found = read_checkpoint(self.files.state / CHECKPOINT_FILE, self.record.run)
-        check_continues(found.record, self.record, other_files=other_files)
-        changed = other_arithmetic(found.record, self.record)
+        found = checkpoint.read_checkpoint(self.files.state / checkpoint.CHECKPOINT_FILE, self.record.run)
+        checkpoint.check_continues(found.record, self.record, other_files=other_files)
+        changed = checkpoint.other_arithmetic(found.record, self.record)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
         self.record.resumed_with.append(changed)
@@ -193,7 +187,7 @@ class Rounds:
             self.messenger.warning(f"the run goes on at {where} with {named}, by which its results may differ")
         return self.record
 
-    def _restore(self, state: Checkpoint) -> None:
+    def _restore(self, state: checkpoint.Checkpoint) -> None:
         """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
         self.model.state = dict(state.model)
         self.aggregator.restore(state.aggregator)

@@ -85,7 +85,7 @@ def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) ->
     ("entries", "at_site", "text"),
     [
         (None, "problem", "FLARE's own list is in force, 88 entries"),
-        (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past the site's filters and audit"),
+        (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past its filters and audit"),
         (["nvflare.app_common.ccwf."], "problem", "every callable that can be reached below it"),
         (["my_hospital.filters.Guard"], "warning", "1 of "),
     ],

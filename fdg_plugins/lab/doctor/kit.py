@@ -14,20 +14,7 @@ from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError, counted, shorten
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
-from fdg_plugins.flare.kits import (
-    CLASS_ALLOW_LIST,
-    ENDS,
-    OPERATE,
-    RESOURCES,
-    SHELL,
-    STREAMING,
-    Kit,
-    is_too_wide,
-    opens_side_door,
-    read_kit,
-    roles_with,
-    site_of_kit,
-)
+from fdg_plugins.flare import kits
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
@@ -45,25 +32,24 @@ DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{D
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",
-    SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
-    OPERATE: "may operate this machine from the console (shut it down, restart it, ...), which is for admins",
+    kits.SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
+    kits.OPERATE: "may operate this machine from the console (shut it down, restart it, ...), which is for admins",
 }
 OPERATORS = ("org_admin", "project_admin")  # whose task it is
 SERIOUS: dict[Callable[[str], bool], str] = {  # of an entry that no job needs
-    opens_side_door: "lets a job send what the site's executor returns to another site, past the site's filters and "
-    "audit",
-    is_too_wide: "allows every callable that can be reached below it; exact class paths are enough",
+    kits.opens_side_door: "lets a job send what the site's executor returns past its filters and audit to another site",
+    kits.is_too_wide: "allows every callable that can be reached below it; exact class paths are enough",
 }
 
 
 def examine_kit(folder: Path) -> tuple[Finding, ...]:
     """Return what is found in the kit in ``folder``; raise ``DataError`` if there is none. Nothing is changed."""
-    kit = read_kit(folder)
-    checks: dict[str, Callable[[Kit], Iterator[Finding]]] = {
-        CLASS_ALLOW_LIST: _check_list,
+    kit = kits.read_kit(folder)
+    checks: dict[str, Callable[[kits.Kit], Iterator[Finding]]] = {
+        kits.CLASS_ALLOW_LIST: _check_list,
         AUTHORIZATION: _check_rights,
         SIGNED: _check_signed,
-        RESOURCES: _check_streaming,
+        kits.RESOURCES: _check_streaming,
         FILE_NAME: _check_config,
     }
     if kit.end == SITE:
@@ -76,54 +62,54 @@ def examine_kit(folder: Path) -> tuple[Finding, ...]:
     )
 
 
-def _check_list(kit: Kit) -> Iterator[Finding]:
+def _check_list(kit: kits.Kit) -> Iterator[Finding]:
     serious = problem if kit.end == SITE else warning
     entries, others = kit.entries, kit.others(kit.entries)
     count, remedy = counted(len(entries), "entry", "entries"), "fdg kit allow writes the least list"
-    if CLASS_ALLOW_LIST not in kit.resources:
-        yield serious(CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {remedy}")
+    if kits.CLASS_ALLOW_LIST not in kit.resources:
+        yield serious(kits.CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {remedy}")
     elif others:
         needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
-        yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {remedy}")
+        yield warning(kits.CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {remedy}")
         for is_serious, text in SERIOUS.items():
             if found := list(filter(is_serious, others)):
-                yield serious(CLASS_ALLOW_LIST, f"{_some(found)} {text}")
+                yield serious(kits.CLASS_ALLOW_LIST, f"{_some(found)} {text}")
     else:
-        yield ok(CLASS_ALLOW_LIST, f"{count}, each a component that jobs need")
+        yield ok(kits.CLASS_ALLOW_LIST, f"{count}, each a component that jobs need")
     mode, text = kit.resources.get(MODE, "enforce"), "a class that is not on the list is built all the same"
     yield ok(MODE, mode) if mode == "enforce" else problem(MODE, f"is {shorten(mode)}: {text}")
 
 
-def _check_rights(kit: Kit) -> Iterator[Finding]:
+def _check_rights(kit: kits.Kit) -> Iterator[Finding]:
     own = kit.local / AUTHORIZATION
     policy = read_json(own if own.exists() else kit.local / f"{AUTHORIZATION}.default")
     for right, what in RIGHTS.items():
-        entitled = OPERATORS if right == OPERATE else ()
-        roles = ", ".join(role for role in roles_with(policy, right) if role not in entitled)
+        entitled = OPERATORS if right == kits.OPERATE else ()
+        roles = ", ".join(role for role in kits.roles_with(policy, right) if role not in entitled)
         check = f"{AUTHORIZATION}, {right}"
         yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody but admins" if entitled else "nobody")
 
 
-def _check_signed(kit: Kit) -> Iterator[Finding]:
-    file = next(f"startup/{name}" for name, end in ENDS.items() if end == kit.end)
+def _check_signed(kit: kits.Kit) -> Iterator[Finding]:
+    file = next(f"startup/{name}" for name, end in kits.ENDS.items() if end == kit.end)
     unsigned = read_json(kit.folder / file).get(SIGNED, True) is False  # true is FLARE's default for a provisioned kit
     text = f"is false in {file}: a job can be changed between the person and this machine"
     yield problem(SIGNED, text) if unsigned else ok(SIGNED, "true")
 
 
-def _check_streaming(kit: Kit) -> Iterator[Finding]:
+def _check_streaming(kit: kits.Kit) -> Iterator[Finding]:
     if kit.streams_logs:
-        text = f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"
-        yield warning(RESOURCES, text)
+        text = f"lets FLARE send the site's logs, which name its files, to the server: set {kits.STREAMING} to false"
+        yield warning(kits.RESOURCES, text)
 
 
-def _check_config(kit: Kit) -> Iterator[Finding]:
+def _check_config(kit: kits.Kit) -> Iterator[Finding]:
     path, is_site = kit.local / FILE_NAME, kit.end == SITE
     if not os.path.lexists(path):
         if is_site:
             yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
-    owner = site_of_kit(kit.folder) if is_site else SERVER
+    owner = kits.site_of_kit(kit.folder) if is_site else SERVER
     allowed = read_allowed_plugins(owner, path, shared=False)
     names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
     config = read_site_config(owner, path, {}, shared=False) if is_site else None
@@ -154,7 +140,7 @@ def _judge_data(config: SiteConfig, domain: str, *, in_containers: bool) -> tupl
     return (ok if has_data else problem), f"{root} holds {'' if has_data else 'no '}data for domain {domain!r}"
 
 
-def _check_storage(kit: Kit) -> Iterator[Finding]:
+def _check_storage(kit: kits.Kit) -> Iterator[Finding]:
     place = Path((kit.component("job_manager").get("args") or {}).get("uri_root", ""))
     if Path("/tmp") in place.parents:
         text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
@@ -163,7 +149,7 @@ def _check_storage(kit: Kit) -> Iterator[Finding]:
         yield ok("job storage", str(place))
 
 
-def _check_scopes(kit: Kit) -> Iterator[Finding]:
+def _check_scopes(kit: kits.Kit) -> Iterator[Finding]:
     """Yield which scopes the site's privacy policy has; a job chooses its scope, so the weakest one counts."""
     if not (private := _private_scopes(kit)):
         yield ok(PRIVACY, "is not there: no filter of the site's own")
@@ -177,7 +163,7 @@ def _check_scopes(kit: Kit) -> Iterator[Finding]:
         yield ok(PRIVACY, f"scopes {', '.join(private)}, {kind} differential privacy")
 
 
-def _private_scopes(kit: Kit) -> dict[str, bool]:
+def _private_scopes(kit: kits.Kit) -> dict[str, bool]:
     """Return whether each scope of the site's privacy policy has differential privacy; empty without a policy."""
     path = kit.local / PRIVACY
     if not path.exists():
@@ -200,7 +186,7 @@ def _is_private(entry: Mapping[str, Any]) -> bool:
     )
 
 
-def _check_policy(kit: Kit) -> Iterator[Finding]:
+def _check_policy(kit: kits.Kit) -> Iterator[Finding]:
     path = kit.local / POLICY_FILE
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
@@ -214,8 +200,8 @@ def _check_policy(kit: Kit) -> Iterator[Finding]:
         yield ok(POLICY_FILE, text)
 
 
-def _check_ledger(kit: Kit) -> Iterator[Finding]:
-    site = site_of_kit(kit.folder)
+def _check_ledger(kit: kits.Kit) -> Iterator[Finding]:
+    site = kits.site_of_kit(kit.folder)
     try:
         path = ledger_file(site, kit.local)
     except SettingsError as error:  # the folder that the policy names may be there in the containers alone
@@ -227,7 +213,7 @@ def _check_ledger(kit: Kit) -> Iterator[Finding]:
         yield ok(LEDGER, f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
 
 
-def _check_modes(kit: Kit) -> Iterator[Finding]:
+def _check_modes(kit: kits.Kit) -> Iterator[Finding]:
     for key in filter(_is_open, (kit.folder / "startup").glob("*.key")):
         yield problem("files", f"{key} can be read by others than its owner: chmod 600")
     for place in filter(os.path.lexists, (kit.folder / FOLDER, kit.local / LEDGER_FOLDER)):
