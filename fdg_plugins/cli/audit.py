@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg audit``: show a site's administrator what has left the site."""
+"""``fdg audit``: show a site's administrator what has left the site, or write it for a spreadsheet."""
 
+import csv
+import io
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.text import Text
 from typer import Argument, Option
 
-from fdg_plugins.audit.export import audit_csv
 from fdg_plugins.audit import file
 from fdg_plugins.cli.console import FAILED, make_table, say, show, warn
 from fdg_plugins.errors import DataError, SettingsError, counted, visible
@@ -101,3 +103,60 @@ def _rows(line: file.AuditLine) -> Iterator[tuple[str, ...]]:
         norm = f"{math.hypot(*(one.norm for one in of)):.4g}" if of else "-"
         yield (*start, part, str(len(of)), f"{sum(one.bytes for one in of):,}", norm, *end)
         start, end = ("", "", ""), ("", "")
+
+
+_ANSWER = ("site", "time", "job", "task", "round", "state", "return_code", "id")
+_CONTENT = ("what", "part", "name", "shape", "dtype", "bytes", "l2_norm", "value")
+FIELDS = (*_ANSWER, *_CONTENT, "filters", "config_sha256", "versions")
+# With the full-width signs, which some spreadsheets read in the same way.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+
+
+def audit_csv(lines: Iterable[file.AuditLine]) -> str:
+    """Return the answers as CSV with a header: a row for each tensor, value and other object, one for an empty answer.
+
+    An answer of several sites' files has its ``site``; the rows of one answer share its ``id`` and ``time``.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        filters = (f"{one.filter} ({one.source})" for one in line.filters or ())
+        answer: dict[str, Any] = {
+            **line.model_dump(include=set(FIELDS) - {"bytes"}),
+            "state": "sent" if line.stage == "sent" else file.NOT_SENT,
+            "filters": "unknown" if line.filters is None else "; ".join(filters),
+            "versions": "; ".join(f"{name} {number}" for name, number in line.versions.items()),
+        }
+        for row in _contents(line):
+            writer.writerow({field: harmless(cell) for field, cell in {**answer, **row}.items()})
+    return text.getvalue()
+
+
+def harmless(cell: Any) -> Any:
+    """Return a cell that no spreadsheet runs as a formula: numbers as they are, text printable and defused.
+
+    A spreadsheet runs text that begins with ``=``, ``+``, ``-`` or ``@``; names of tasks, tensors and values come from
+    jobs, and texts from methods. An apostrophe in front, which a spreadsheet shows as text, prevents that.
+
+    >>> harmless('=HYPERLINK("x")'), harmless(" @SUM(A1)"), harmless(-0.5), harmless("photo")
+    ('\\'=HYPERLINK("x")', "' @SUM(A1)", -0.5, 'photo')
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = visible(cell)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+def _contents(line: file.AuditLine) -> Iterator[dict[str, Any]]:
+    for one in line.tensors:
+        shape = " x ".join(map(str, one.shape))
+        tensor = {"part": one.part, "name": one.name, "shape": shape, "dtype": one.dtype, "bytes": one.bytes}
+        yield {"what": "tensor", **tensor, "l2_norm": one.norm}
+    for name, value in line.values.items():
+        is_word = value is None or isinstance(value, bool)  # written as in JSON
+        yield {"what": "value", "name": name, "value": json.dumps(value) if is_word else value}
+    for name, kind in line.others.items():
+        yield {"what": "object", "name": name, "value": kind}
+    if not (line.tensors or line.values or line.others):
+        yield {"what": "nothing"}

@@ -8,7 +8,6 @@ docs/monitoring.md has what each metric means (:mod:`fdg_plugins.flare.metrics`)
 
 import json
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
@@ -132,9 +131,7 @@ class Tracker:
                 self.component.log_warning(self._fl_ctx, f"the run goes on without its tracker: {error}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the run with the tracker."""
         if self._receiver is not None:
             self._receiver.handle_event(EventType.END_RUN, self._fl_ctx)

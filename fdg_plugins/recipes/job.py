@@ -141,7 +141,7 @@ def federation_job(
     name: str, sites: Sequence[str], controller: FederationController, made: JobSettings
 ) -> FederationJob:
     """Return the job of a method with the filters that its settings need."""
-    job, objective, gap = FederationJob(name, sites), made.objective, made.gap
+    job, objective = FederationJob(name, sites), made.objective
     rounds_updates = made.protocol.get("update_precision") == "bfloat16"
     # FLARE can offload to files only tensors that arrive in chunks.
     in_messages = NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload")
@@ -153,15 +153,15 @@ def federation_job(
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
         job.to_server(filters.RoundedUpdateReceiveFilter(), filter_type=result, tasks=[TASK_TRAIN])
     # Sites pack last what their own privacy filters must see; the server unpacks in reverse order.
-    reporting = [(TASK_TRAIN, gap)] if not objective.probes else [(TASK_PROBE, None), (TASK_TRAIN, gap)]
-    for task, gaps in reporting:
-        if gaps is not None:
-            job.to_clients(gaps.report, filter_type=result, tasks=[task])
+    for task in (TASK_PROBE, TASK_TRAIN) if objective.probes else (TASK_TRAIN,):
+        metric = made.gap_metric if task == TASK_TRAIN else None
+        if metric is not None:
+            job.to_clients(filters.GapReportFilter(metric), filter_type=result, tasks=[task])
         if exchanges:
             job.to_clients(filters.ExchangeReportFilter(), filter_type=result, tasks=[task])
             job.to_server(filters.ExchangeCheckFilter(), filter_type=result, tasks=[task])
-        if gaps is not None:
-            job.to_server(gaps.check, filter_type=result, tasks=[task])
+        if metric is not None:
+            job.to_server(filters.GapCheckFilter(), filter_type=result, tasks=[task])
     if exchanges:
         job.to_server(filters.ExchangeSendFilter(), filter_type=data, tasks=[TASK_TRAIN])
         job.to_clients(filters.ExchangeReceiveFilter(), filter_type=data, tasks=[TASK_TRAIN])
