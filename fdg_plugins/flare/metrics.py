@@ -10,10 +10,9 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.util import find_spec
 from typing import Literal, NamedTuple
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, check_extra
 from fdg_plugins.flare.internals import fetch
 
 VARIABLE = "FDG_STATSD"
@@ -38,8 +37,7 @@ def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
         raise SettingsError(field=VARIABLE, value=text, expected="HOST:PORT, as in localhost:9125")
-    if find_spec("datadog") is None:
-        raise SettingsError(f"{VARIABLE} needs the package datadog: pip install 'fdg-plugins[monitoring]'.")
+    check_extra("datadog", VARIABLE, "monitoring")
     return host.strip("[]"), int(port)
 
 

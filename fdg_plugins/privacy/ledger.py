@@ -154,13 +154,15 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
     about = f"privacy ledger {path}" if site is None else f"site {site}: privacy ledger {path}"
     try:
         value = read_json(path)
-        if not isinstance(value, dict) or value.pop(CHECKSUM, None) != _checksum(value):
-            raise DataError("the file is damaged: its checksum is not that of its content.")
-        content = LedgerContent.model_validate(value)
+        if isinstance(value, dict) and value.pop(CHECKSUM, None) == _checksum(value):
+            content = LedgerContent.model_validate(value)
+            problem = "" if site in (None, content.site) else f"the file is that of site {content.site!r}."
+        else:
+            problem = "the file is damaged: its checksum is not that of its content."
     except (DataError, pydantic.ValidationError) as error:
-        raise DataError(f"{about}: {_reason(error)}") from error
-    if site not in (None, content.site):
-        raise DataError(f"{about} is that of site {content.site!r}.")
+        problem = _reason(error)
+    if problem:
+        raise DataError(f"{about}: {problem}")
     return content
 
 

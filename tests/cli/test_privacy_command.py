@@ -76,7 +76,7 @@ def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--noise", 8], "a plan needs --rounds"),
-        (["--noise", 8, "--epsilon", 3, "--rounds", 1], "exclude each other"),
+        (["--noise", 8, "--epsilon", 3, "--rounds", 1], "one of --noise and --epsilon"),
         (["--noise", "nan", "--rounds", 3], "noise multiplier is nan"),
         (["/nowhere"], "kit /nowhere has no folder local/"),
     ],

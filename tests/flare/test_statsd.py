@@ -75,7 +75,7 @@ def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
 
 
 def test_missing_package_stops_a_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
     with pytest.raises(SettingsError):
         start_reporting()

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions, requires, version
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -114,11 +114,8 @@ def check_versions() -> Iterator[Finding]:
 def check_requirement(requirement: Requirement) -> Finding:
     """Return whether a package is installed in a version that is supported."""
     name, wanted = requirement.name, requirement.specifier
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        found = ""
-    if not found or not wanted.contains(found, prereleases=True):
+    found = next((one.version for one in distributions(name=name)), None)
+    if found is None or not wanted.contains(found, prereleases=True):
         return problem(name, f"{found or 'not installed'}, expected {wanted or 'any version'}")
     return ok(name, f"{found} ({wanted})")
 
