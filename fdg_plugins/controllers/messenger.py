@@ -20,7 +20,7 @@ from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, FDGError, count
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.context import in_simulator
 from fdg_plugins.flare.rejoin import welcome_returning_sites
-from fdg_plugins.flare.workflow import Workflow
+from fdg_plugins.flare.workflow import POLL_S, Workflow
 from fdg_plugins.messages import (
     HEADER_NOT_FINITE,
     HEADER_REASON,
@@ -155,7 +155,8 @@ class Messenger(Workflow):
             raise Aborted(f"the job was aborted while it waited for {awaited}.")
         for site in sorted(waiting - self._failures.keys()):
             reason = given_up or f"did not answer within {timeout * turns} s."
-            self._fail(site, "is lost: there is no sign of life from it." if self.is_lost(site) else reason)
+            is_lost = self.communicator.get_client_disconnect_time(site)  # as FLARE considers it
+            self._fail(site, "is lost: there is no sign of life from it." if is_lost else reason)
         return dict(sorted(self._failures.items()))
 
     def _wait(self, patience: StragglerTimeout | None) -> str | None:
@@ -169,7 +170,8 @@ class Messenger(Workflow):
                 if time.monotonic() >= deadline:
                     given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
                     self.cancel_all_tasks()
-            self.wait_a_moment()
+            # In one process, a site works meanwhile.
+            (time.sleep if self.local_tasks is None else self.local_tasks.wait)(POLL_S)
         return given_up
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
