@@ -95,11 +95,10 @@ class Server:
             except Exception as error:
                 # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.
                 words = shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
-                if isinstance(error, REFUSALS):
-                    raise DataError(f"the server refuses: {words}.") from error
+                if (is_refusal := isinstance(error, REFUSALS)) or time.monotonic() >= deadline:
+                    what = "refuses" if is_refusal else f"of kit {self._folder} cannot be reached"
+                    raise DataError(f"the server {what}: {words}.") from error
                 self.__exit__()
-                if time.monotonic() >= deadline:
-                    raise DataError(f"the server of kit {self._folder} cannot be reached: {words}.") from error
             time.sleep(POLL_S)
 
     def submit(self, job: Path, patience: float = 0.0) -> str:
