@@ -36,7 +36,7 @@ from fdg_plugins.errors import FDGError, shorten
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.flare.context import class_path, result_filters
-from fdg_plugins.flare.metrics import Metric, publish_at_site
+from fdg_plugins.flare.metrics import publish_at_site
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -178,7 +178,7 @@ def make_release(
         f"{limits.max_epsilon:g} at delta {limits.delta:g}"
     )
     budget = {"fdg_epsilon_spent": cost, "fdg_epsilon_left": limits.max_epsilon - cost}
-    publish_at_site((Metric(name, "gauge", value) for name, value in budget.items()), {"site": site, "run": job})
+    publish_at_site(budget, {"site": site, "run": job})
     return answer
 
 
