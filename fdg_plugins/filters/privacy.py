@@ -32,7 +32,7 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.privacy import Noise, privatize, secure_normal
 from fdg_plugins.core.stored import dense_tensor
-from fdg_plugins.errors import FDGError, shorten
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import NO_DXO
 from fdg_plugins.flare.context import class_path, result_filters
@@ -93,7 +93,8 @@ class DifferentialPrivacyFilter(Filter):
 
     def limits(self) -> ledgers.Limits:
         """Return the arguments as limits; raise ``SettingsError`` naming the argument that is out of range."""
-        return ledgers.read_limits({name: getattr(self, name) for name in ledgers.Limits.model_fields})
+        arguments = {name: getattr(self, name) for name in ledgers.Limits.model_fields}
+        return ledgers.Limits.read(arguments, "differential privacy", SettingsError)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
