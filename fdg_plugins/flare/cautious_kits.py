@@ -59,9 +59,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
             kit.resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
             adjust_server(kit.resources)
-        write_json(kit.target, kit.resources)
-    hardened = read_kit(folder)
-    hardened.write_list(hardened.least_list())
+    kit.write_list(kit.least_list())
     policy = folder / "local" / AUTHORIZATION
     if not policy.exists():  # FLARE's, with no right for leads but those that jobs need
         content = read_json(policy.with_name(f"{AUTHORIZATION}.default"))

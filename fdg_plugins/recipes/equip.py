@@ -83,12 +83,8 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
 
 
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
-    hosted = OBJECTIVES.known(part).hosted
-    if hosted is None:
-        expected = "one that your own script can take part in, such as FedDIM's 'dim' or FedIIR's 'iir'"
-        raise SettingsError(field="objective", value=part, expected=expected)
+    spec = {"name": part, **(OBJECTIVES.known(part).hosted or {}), **settings}
+    check_hosted(make_objective(spec))
     if not head:
         raise SettingsError(field="head", value=head, expected=f"the dotted name of the head, which {part!r} reads")
-    spec = {"name": part, **hosted, **settings}
-    check_hosted(make_objective(spec))
     return ExchangeHost(spec, head)
