@@ -96,14 +96,11 @@ def wait_until_ready(project: Project, folder: Path) -> None:
                 f"all were ended, and each participant's {CONSOLE_LOG} says why."
             )
         time.sleep(1.0)
-        with contextlib.suppress(OSError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
-            missing = set(project.sites) - _connected_sites(project, folder)
-
-
-def _connected_sites(project: Project, folder: Path) -> set[str]:
-    with contextlib.suppress(DataError), Server(folder / project.people[0], LOGIN_TIMEOUT_S) as server:
-        return {client.name for client in server.ask(lambda session: session.get_system_info()).client_info}
-    return set()
+        # A login takes seconds; before there is anything to connect to, none is tried.
+        with contextlib.suppress(OSError, DataError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
+            with Server(folder / project.people[0], LOGIN_TIMEOUT_S) as server:
+                system = server.ask(lambda session: session.get_system_info())
+            missing = set(project.sites) - {client.name for client in system.client_info}
 
 
 def belongs(process: psutil.Process, kit: Path) -> bool:
