@@ -7,10 +7,13 @@ what it needs at each site, and is not started before every such site has it fre
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from fdg_plugins.errors import SettingsError, is_number
+from pydantic import Field
+
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.kits import declared_components
+from fdg_plugins.plugins.fields import check_value
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"
@@ -74,11 +77,6 @@ def checked_gpus(number: Any, memory: Any) -> Lent:
 
     ``memory`` is None exactly for 0 GPUs: FLARE counts memory alone, and without it a GPU is free for any job.
     """
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_GPUS:
-        raise SettingsError(field="gpus", value=number, expected=f"an integer from 0 to {MOST_GPUS}")
-    if number == 0 and memory is None:
-        return Lent(0, 0.0)
-    if number == 0 or not (is_number(memory) and 0 < memory <= MOST_MEMORY):
-        expected = f"GiB of each GPU, above 0 and at most {MOST_MEMORY:g}" if number else "none, as gpus is 0"
-        raise SettingsError(field="gpu_memory", value=memory, expected=expected)
-    return Lent(int(number), float(memory))
+    check_value("gpus", number, Annotated[int, Field(ge=0, le=MOST_GPUS)])
+    check_value("gpu_memory", memory, Annotated[float, Field(gt=0, le=MOST_MEMORY)] if number else None)
+    return Lent(number, float(memory or 0))

@@ -16,6 +16,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from fdg_plugins.errors import DataError, FDGError, SettingsError, shorten
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
 from fdg_plugins.flare.internals import fetch
+from fdg_plugins.plugins.fields import check_value
 from fdg_plugins.storage import read_json, write_json
 
 CLIENT_FILE = "fed_client.json"
@@ -75,10 +76,8 @@ class Kit:
     def entries(self) -> list[str]:
         """The list in force; raises ``SettingsError`` if it is not one of class paths."""
         found = self.resources.get(CLASS_ALLOW_LIST, list(DEFAULT_CLASS_ALLOW_LIST))
-        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
-            where, expected = f"kit {self.folder}", "a list of class paths"
-            raise SettingsError(field=CLASS_ALLOW_LIST, value=found, expected=expected, site=where)
-        return found
+        check_value(f"{CLASS_ALLOW_LIST} of {self.folder}", found, list[str])
+        return list(found)
 
     def needed(self, methods: Iterable[str] = ()) -> list[str]:
         """Return the entries that jobs of ``methods`` (empty: all) need."""
@@ -121,8 +120,8 @@ def read_kit(folder: Path) -> Kit:
 def _resources(folder: Path) -> dict[str, Any]:
     own = folder / "local" / RESOURCES
     source = own if own.exists() else own.with_name(f"{RESOURCES}.default")
-    if not isinstance(resources := read_json(source), dict):
-        raise SettingsError(field=f"content of {source}", value=resources, expected="an object")
+    resources: dict[str, Any] = read_json(source)
+    check_value(f"content of {source}", resources, dict[str, Any])
     return resources
 
 
