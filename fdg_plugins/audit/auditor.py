@@ -25,8 +25,7 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line
 from fdg_plugins.errors import FDGError
-from fdg_plugins.flare.context import class_path, result_filters
-from fdg_plugins.flare.context import in_one_process
+from fdg_plugins.flare.context import class_path, in_one_process, result_filters
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
 from fdg_plugins.privacy.reasons import RefusedError, failing_closed, reason_of

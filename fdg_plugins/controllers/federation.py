@@ -16,14 +16,11 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import DataError, counted
-from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.components import SERVER
-from fdg_plugins.flare.context import named_sites
-from fdg_plugins.flare.context import server_result_filters
+from fdg_plugins.flare.context import allowed_at_server, in_simulator, named_sites, server_result_filters
 from fdg_plugins.flare.internals import fetch
+from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.metrics import start_reporting
-from fdg_plugins.flare.context import in_simulator
-from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import CensusRequest
@@ -137,7 +134,9 @@ class FederationController(Messenger):
         check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx), aggregator)
         return plans
 
-    def _new_rounds(self, plans: Plans, federation: census.Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:
+    def _new_rounds(
+        self, plans: Plans, federation: census.Federation, aggregator: UpdateAggregator, state: Path
+    ) -> Rounds:
         """Return the rounds of a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
         census.check_min_sites(plan.protocol, federation)

@@ -229,7 +229,10 @@ class Messenger(Workflow):
         code, reason = result.get_return_code(ReturnCode.OK), result.get_header(HEADER_REASON)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
             return True
-        self._fail(site, reason if isinstance(reason, str) else f"answered with the error {one_line(str(code), LONGEST_QUOTE)}.")
+        self._fail(
+            site,
+            reason if isinstance(reason, str) else f"answered with the error {one_line(str(code), LONGEST_QUOTE)}.",
+        )
         if result.get_header(HEADER_NOT_FINITE) is True:
             self.not_finite.add(site)
         if result.get_header(HEADER_STOP) is True:

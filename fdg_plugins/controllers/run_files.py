@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
 from fdg_plugins.record import run_files as names
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import keep_file, link, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel

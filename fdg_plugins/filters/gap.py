@@ -20,8 +20,8 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, check_choice, is_number
 from fdg_plugins.filters.wire import read_update, with_main, with_meta
-from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.flare.context import site_config_of
+from fdg_plugins.flare.peers import authenticated_site
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,

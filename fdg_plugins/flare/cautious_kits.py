@@ -18,8 +18,8 @@ from typing import Any
 
 from nvflare.lighter.spec import Builder
 
-from fdg_plugins.flare.kits import OPERATE, SHELL, STREAMING, read_kit
 from fdg_plugins.flare.components import SITE
+from fdg_plugins.flare.kits import OPERATE, SHELL, STREAMING, read_kit
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"

@@ -17,7 +17,7 @@ from fdg_plugins.flare.internals import fetch
 
 VARIABLE = "FDG_STATSD"
 
-Values = Mapping[str, float | None | Mapping[str, float | None]]
+Values = Mapping[str, float | Mapping[str, float | None] | None]
 """Metrics by name: a number, or one for each site; None is not known, and left out."""
 
 

@@ -90,8 +90,8 @@ def _silence() -> Iterator[None]:
 def open_session(person: str, folder: str, timeout: float) -> Any:
     """Return a session of ``person``, whose startup kit is in ``folder``, as FLARE's ``new_secure_session`` does.
 
-    One login is tried, and an unreachable server waited for, for ``timeout`` seconds. FLARE leaves an interrupted session
-    as it is, and then its threads, which go on looking for the server, keep the process from ending.
+    One login is tried, and an unreachable server waited for, for ``timeout`` seconds. FLARE leaves an interrupted
+    session as it is, and then its threads, which go on looking for the server, keep the process from ending.
     """
     session = Session(person, folder)
     session.api.auto_login_max_tries = 1

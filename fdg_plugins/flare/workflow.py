@@ -48,6 +48,7 @@ class Workflow(ModelController):
             if self.local_tasks is not None:
                 self.local_tasks.end()
 
+
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Make a line of FLARE's printable: some quote a site, which could otherwise write lines in the server's name.
 

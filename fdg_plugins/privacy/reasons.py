@@ -14,8 +14,7 @@ from typing import NamedTuple
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import LONGEST_QUOTE, FDGError, PartError, one_line, raised_at, visible
-from fdg_plugins.flare.context import is_simulated_site
-from fdg_plugins.flare.context import site_config_of
+from fdg_plugins.flare.context import is_simulated_site, site_config_of
 
 
 class Reason(NamedTuple):

@@ -6,10 +6,10 @@ from typing import Any
 from nvflare.client.config import TransferType
 from nvflare.recipe.spec import Recipe
 
+from fdg_plugins import filters
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.host import ExchangeHost, check_hosted
 from fdg_plugins.errors import SettingsError
-from fdg_plugins import filters
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS, TASK_TRAIN
 from fdg_plugins.objectives import OBJECTIVES, make_objective

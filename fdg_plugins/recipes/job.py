@@ -14,10 +14,10 @@ from nvflare.job_config.defs import FilterType
 from nvflare.job_config.fed_app_config import FedAppConfig
 from nvflare.job_config.fed_job_config import FedJobConfig
 
+from fdg_plugins import filters
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins import filters
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import NETWORKS

@@ -12,9 +12,9 @@ from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError, counted, shorten
+from fdg_plugins.flare import kits
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
-from fdg_plugins.flare import kits
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
