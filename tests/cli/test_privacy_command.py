@@ -63,7 +63,7 @@ def test_a_ledger_elsewhere_is_named_alone_or_beside_its_kit(kit: Path, tmp_path
     assert "ceiling of the site's policy: epsilon 4" in both
     check_refusal(fdg("privacy", kit), "'/only/in/containers'")
     ledger.write_bytes(ledger.read_bytes()[:-20])
-    check_refusal(fdg("privacy", ledger), f"privacy ledger {ledger}")
+    check_refusal(fdg("privacy", ledger), f"file {ledger}")
 
 
 def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
