@@ -8,6 +8,7 @@ import pytest
 
 from fdg_plugins.cli import poc
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.poc import kits
 from fdg_plugins.lab.poc.kits import (
     PROJECT_FILE,
     PROVISION,
@@ -98,9 +99,9 @@ def test_one_domain_of_your_own_is_enough_for_a_site_that_only_evaluates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None
 ) -> None:
     images, told = draw_own(tmp_path / "ward", domains=("hospital-e",)), list[SiteData]()
-    for owner, step in ((poc, "check_port"), (poc, "launch"), (poc.kits, "provision")):
+    for owner, step in ((poc, "check_port"), (poc, "launch"), (kits, "provision")):
         monkeypatch.setattr(owner, step, lambda *_: None)
-    monkeypatch.setattr(poc.kits, "configure", lambda project, folder, data: told.append(data))
+    monkeypatch.setattr(kits, "configure", lambda project, folder, data: told.append(data))
     assert fdg("poc", "start", tmp_path / "poc", "--dataset", images).exit_code == 0
     assert (told[0].domains, told[0].root) == ({"hospital-e": "hospital-e"}, images)
     check_refusal(fdg("poc", "start", tmp_path / "poc", "--dataset", images, "--sites", 3), "at least 3 domains")
