@@ -21,7 +21,7 @@ from nvflare.apis.fl_context import FLContext
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, parsed_object, read_like
-from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.plugins.admission import check_allowed
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
 from fdg_plugins.plugins.methods import METHODS

@@ -23,12 +23,10 @@ from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.training_process import TrainingProcess
 from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, failure_of
 from fdg_plugins.filters.privacy import mark, refusal
-from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.origin import FetchedTasks
-from fdg_plugins.flare.peers import is_foreign_event
-from fdg_plugins.flare.simulator import in_simulator, shared_work
-from fdg_plugins.flare.site_file import site_config_of
+from fdg_plugins.flare.context import in_simulator, shared_work, site_config_of
+from fdg_plugins.flare.kits import count_other_components
+from fdg_plugins.flare.peers import FetchedTasks, is_foreign_event
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,

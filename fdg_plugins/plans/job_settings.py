@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.aggregators.weightings import read_weighting, weighting_names
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError, check_settings_known
-from fdg_plugins.filters.gap import GapFilters, gap_filters
+from fdg_plugins.errors import SettingsError, check_choice, check_settings_known
+from fdg_plugins.filters.gap import LOSS
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.objectives import Objective, make_objective, objective_settings, read_settings
 from fdg_plugins.plans.plans import Plans, check_settings, make_plans
@@ -25,7 +25,7 @@ METRIC = "metric"  # the metric of the gap: a setting of the sites' filter, for 
 class JobSettings(NamedTuple):
     """The contents of a job: the JSON values of its workflow's three objects, and the choices that select its filters.
 
-    ``gap``: the filters of gaps, None if no gap is needed.
+    ``gap_metric``: the metric whose difference sites report as the gap, None if no gap is needed.
     """
 
     method: Composition
@@ -33,13 +33,8 @@ class JobSettings(NamedTuple):
     protocol: dict[str, Any]
     stand_in: dict[str, Any]
     objective: Objective
-    gap: GapFilters | None
+    gap_metric: str | None
     plans: Plans
-
-    @property
-    def gap_metric(self) -> str | None:
-        """The metric whose difference sites report as the gap."""
-        return None if self.gap is None else self.gap.report.metric
 
 
 def setting_names(method: Composition) -> tuple[str, ...]:
@@ -62,7 +57,7 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     weighting, of_weighting = named.get("weighting", (None, {}))
     objective, of_objective = named.get("objective", (None, {}))
     method = _with_parts(method, weighting, of_weighting, objective)
-    metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
+    metric = chosen.pop(METRIC, LOSS) if _needs_gaps(method) else None
     names = objective_settings(method.objective)
     parted = part_settings(chosen, _server_names(method), names, f"recipe {method.name}")
     check_unshared(parted.aggregator, names, f"recipe {method.name}")
@@ -84,8 +79,9 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
-    gap = None if metric is None else gap_filters(metric, TASKS.get(plans.real.protocol.task).score)
-    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, gap, plans)
+    if metric is not None:
+        check_choice(METRIC, metric, (LOSS, TASKS.get(plans.real.protocol.task).score.name))
+    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric, plans)
 
 
 def _needs_gaps(method: Composition) -> bool:

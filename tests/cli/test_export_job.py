@@ -69,7 +69,9 @@ def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: P
     config = path.read_text()
     for key in ("@default", "layer1.weight"):
         path.write_text(config.replace('"args": {}', f'"args": {{"deep": [{{"{key}": 1}}]}}'))
-        check_refusal(fdg("export", "job", job, tmp_path / "out"), "key in app_site/config", repr(key))
+        check_refusal(
+            fdg("export", "job", job, tmp_path / "out"), "app_site/config/config_fed_client.json has the key", repr(key)
+        )
 
 
 def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Path) -> None:

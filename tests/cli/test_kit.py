@@ -12,8 +12,8 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 
-from fdg_plugins.flare.allow_list import count_other_components, is_too_wide, opens_side_door
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.kits import count_other_components, is_too_wide, opens_side_door
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
 from fdg_plugins.state.leftovers import DAY_S
 from tests.cli.commands import check_refusal, fdg

@@ -9,7 +9,7 @@ import torch
 from nvflare.apis.dxo import from_shareable
 from nvflare.apis.shareable import Shareable
 
-from fdg_plugins.controllers.sending import ModelSender
+from fdg_plugins.controllers.messenger import ModelSender
 from fdg_plugins.messages import TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.models.batch_norm import NormLayer
 from fdg_plugins.state.site_memory import FIXED_FILE

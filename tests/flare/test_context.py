@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's config file holds for the site, or ends its jobs: an entry under a wrong name must not go unnoticed."""
+"""What FLARE's context tells: the sites of a job, and a site's config, which holds for the site or ends its jobs."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
+from nvflare.private.fed.utils.fed_utils import extract_participants
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.site_file import site_config_of
+from fdg_plugins.flare.context import site_config_of, sites_in
 from tests.flare_runner import SiteWorkspace, site_context
 
 FORBIDS = {"role": "held_out", "allowed_plugins": []}
@@ -36,3 +38,11 @@ def test_a_file_without_an_entry_for_the_site_is_refused_except_in_the_simulator
     assert site_config_of("hospital-a", context(tmp_path, "simulate_job")).role is None
     file.write_text("{}", encoding="utf-8")
     assert site_config_of("hospital-a", context(tmp_path)).role is None, "nothing is written there that would not hold"
+
+
+@pytest.mark.parametrize(
+    "participants",
+    [["server", "photo", "sketch"], {"targets": ["server", "photo", "sketch"]}, [{"sites": ["photo"]}, "sketch"]],
+)
+def test_the_sites_are_those_that_flare_finds(participants: Any) -> None:
+    assert sites_in({"app": participants}) == {*extract_participants(participants)} - {"server"} == {"photo", "sketch"}
