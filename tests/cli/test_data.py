@@ -10,7 +10,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from fdg_plugins.data import DATASETS, find_data_root, open_domain
-from fdg_plugins.data.catalogue import Origin, Release, origin_of
+from fdg_plugins.data.catalogue import PACS, Origin, Release, origin_of
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.lab.preparation import checks
 from tests.cli.commands import check_refusal, fdg
