@@ -3,10 +3,10 @@
 
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import torch
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
+T = TypeVar("T")
 
 CENSUS_FILE = "fdg_census.json"
 """What the last census counted, in the run's folder: later tasks, and jobs, of any process must find it again."""
@@ -97,11 +98,16 @@ class TaskResult:
     trace: str = ""
 
 
-def failure_of(error: Exception) -> TaskResult:
-    """Return the result of a task whose work raised ``error``; call this while the error is being handled."""
-    reason, public = texts_of(error)
-    trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-    return TaskResult("failed", reason=reason, public=public, trace=trace)
+def attempt(work: Callable[[], T]) -> T | TaskResult:
+    """Return what ``work`` returns; if it was stopped, or raised any ``Exception``, the result of a task that did."""
+    try:
+        return work()
+    except Stopped:
+        return TaskResult("aborted")
+    except Exception as error:  # noqa: BLE001 - tell the server why it failed, keep the site running
+        reason, public = texts_of(error)
+        trace = "" if isinstance(error, FDGError) else traceback.format_exc()
+        return TaskResult("failed", reason=reason, public=public, trace=trace)
 
 
 class SiteWork:
@@ -124,16 +130,16 @@ class SiteWork:
         ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
         the work ends within one batch as ``aborted``.
         """
-        try:
-            if isinstance(order.request, CensusRequest):
-                return TaskResult("ok", self._census(order, order.request, config, folder, should_stop, say))
-            session = self._resume(order, order.request, config, folder)
-            work = _Work(session, _with_fixed_part(order, order.request, folder), folder, should_stop, say)
-            return TaskResult("ok", *_WORK[order.task](work))
-        except Stopped:
-            return TaskResult("aborted")
-        except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
-            return failure_of(error)
+        return attempt(lambda: self._done(order, config, folder, should_stop, say))
+
+    def _done(
+        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
+    ) -> TaskResult:
+        if isinstance(order.request, CensusRequest):
+            return TaskResult("ok", self._census(order, order.request, config, folder, should_stop, say))
+        session = self._resume(order, order.request, config, folder)
+        work = _Work(session, _with_fixed_part(order, order.request, folder), folder, should_stop, say)
+        return TaskResult("ok", *_WORK[order.task](work))
 
     def _census(
         self,
@@ -162,8 +168,7 @@ class SiteWork:
     def _resume(self, order: SiteTask, request: TaskRequest, config: SiteConfig, folder: Path) -> "SiteSession":
         """Return the session for the protocol in a task, on the same data that this job's census counted.
 
-        Raises ``DataError`` if the data changed since the census, ``SettingsError`` if the site's versions or precision
-        did, and for a request that is not allowed.
+        Raises ``SettingsError`` if the site has changed since, and for a request that its operator does not allow.
         """
         path = folder / CENSUS_FILE
         counted = read_json(path) if path.exists() else {}
@@ -172,14 +177,8 @@ class SiteWork:
                 "the site has not answered the census of this job, and does no other task of it before.", public=True
             )
         session = self._open(order, config, request.protocol, frozenset(counted["left_out"]))
-        if session.images.stand_in != request.stand_in:
-            raise DataError(
-                "the data changed between the real data set and the STAND-IN since the census.", public=True
-            )
-        _check_counted(session, counted)
-        if order.task == TASK_SCORE and session.protocol.target != EVERY:
-            raise RequestError("the server asks for the scores of a model whose sites train.")
-        _check_role(config.role, order.task, held_out=session.protocol.holds_out(session.images.domain))
+        for reason in (*_changes(session, request, counted), *_forbidden(session, order.task, config.role)):
+            raise SettingsError(reason, public=True)
         if torch.get_num_threads() != session.threads:  # those of another site of this process
             torch.set_num_threads(session.threads)
         return session
@@ -281,26 +280,32 @@ _WORK = {
 }
 
 
-def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
-    if counted["split_hash"] != session.data.digest:
-        raise DataError(
-            f"split {session.data.name} has the hash {session.data.digest}, "
-            f"but the census counted {counted['split_hash']}: the data folder has changed.",
-            public=True,
-        )
-    if (used := session.policy.precision) != counted["precision"]:  # the site has moved to another machine
-        raise SettingsError(
-            f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census.",
-            public=True,
-        )
-    versions = session.versions
+def _changes(session: "SiteSession", request: TaskRequest, counted: dict[str, Any]) -> Iterator[str]:
+    """Yield what has changed at the site since the census, which has ``counted``."""
+    data, used, versions = session.data, session.policy.precision, session.versions
+    if session.images.stand_in != request.stand_in:
+        yield "the data changed between the real data set and the STAND-IN since the census."
+    if data.digest != counted["split_hash"]:
+        found = f"split {data.name} has the hash {data.digest}, but the census counted {counted['split_hash']}"
+        yield f"{found}: the data folder has changed."
+    if used != counted["precision"]:  # the site has moved to another machine
+        yield f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census."
     for package, version in counted["versions"].items():
         if must_be_equal(package) and (found := versions.get(package)) != version:
-            raise SettingsError(
-                f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
-                "everywhere.",
-                public=True,
-            )
+            told = f"the site runs {package} {found}, but ran {version} in the census"
+            yield f"{told}: one job needs one version everywhere."
+
+
+def _forbidden(session: "SiteSession", task: str, role: str | None) -> Iterator[str]:
+    """Yield why the site does not do ``task``, in the one ``role`` that its operator may have set for it."""
+    held_out = session.protocol.holds_out(session.images.domain)
+    if task == TASK_SCORE and session.protocol.target != EVERY:
+        yield "the server asks for the scores of a model whose sites train."
+    if role == "held_out" and task not in (TASK_EVALUATE, TASK_SCORE):
+        yield f"the site accepts only the role {role!r} and never trains."
+    if role not in (None, "held_out" if held_out else "source"):
+        what = "held out" if held_out else "a source"
+        yield f"the site accepts only the role {role!r} and is not evaluated as {what}."
 
 
 def _with_fixed_part(order: SiteTask, request: TaskRequest, folder: Path) -> SiteTask:
@@ -313,20 +318,6 @@ def _with_fixed_part(order: SiteTask, request: TaskRequest, folder: Path) -> Sit
         raise RequestError("the server sent less of the model than it says.")
     write_fixed(folder, fixed.id, {name: order.state[name] for name in fixed.names})
     return order
-
-
-def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
-    """Raise ``SettingsError`` if the site's operator forbids ``task`` for it, regardless of the server's protocol.
-
-    ``held_out``: whether the protocol holds out the site's domain.
-    """
-    if role == "held_out" and task not in (TASK_EVALUATE, TASK_SCORE):
-        what = "never trains"
-    elif role is not None and held_out != (role == "held_out"):
-        what = f"is not evaluated as {'held out' if held_out else 'a source'}"
-    else:
-        return
-    raise SettingsError(f"the site accepts only the role {role!r} and {what}.", public=True)
 
 
 def _line(session: "SiteSession", text: str) -> str:

@@ -21,7 +21,6 @@ import torch
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.weighting import risk_weights
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Positive, check_parameters
@@ -84,10 +83,8 @@ def risk_of(contribution: Contribution) -> Risk:
     split = contribution.training.training_split if contribution.training is not None else None
     loss, samples = math.nan if split is None else split[0].loss, contribution.num_samples
     if samples is None or not 0 <= loss < math.inf:  # also false for NaN
-        raise ContributionError(
-            f"site {contribution.site}: the loss of the model received is {loss} on {samples} training samples, "
-            "expected a finite number of at least 0, from which its weight follows."
-        )
+        came = f"the loss of the model received is {loss} on {samples} training samples"
+        contribution.refuse(f"{came}, expected a finite number of at least 0, from which its weight follows")
     return Risk(loss, samples)
 
 

@@ -23,8 +23,8 @@ from fdg_plugins.plugins import method
 class FedAvgAggregator(UpdateAggregator):
     """The weighted mean of the sites' updates."""
 
-    reads_parts: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
+    reads_parts = True
+    neutral = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return p ``[U]`` as the coefficients; nothing to report."""

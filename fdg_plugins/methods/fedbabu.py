@@ -28,10 +28,10 @@ Part = Literal["all", "head", "body"]
 class FedBABUObjective(Objective):
     """The task's loss; a site's own model is the received one after fine-tuning."""
 
-    name: ClassVar[str] = "babu"
-    acts: ClassVar[tuple[Point, ...]] = ("personal",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
-    personalises: ClassVar[bool] = True
+    name = "babu"
+    acts = ("personal",)
+    neutral = {}
+    personalises = True
 
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 5
     fine_tune: Part = "all"
@@ -58,7 +58,6 @@ def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
 METHOD = method.Method(
     key="fedbabu",
     title="FedBABU",
-    part="babu",
     rank=19,
     line=("the extractor alone is trained and travels, under the initial head; sites evaluate a fine-tuned copy too"),
     reference=method.Reference(
@@ -105,7 +104,5 @@ METHOD = method.Method(
         )
     ),
     leaves=(method.OWN_MODEL,),
-    combined={
-        "fedomg": "reported in FedOMG's paper (Table 1)",
-    },
+    combined={"fedomg": "reported in FedOMG's paper (Table 1)"},
 )

@@ -72,12 +72,12 @@ Target = Literal["insight", "feature", "logit"]
 class FedDIMObjective(Objective):
     """Cross entropy plus the squared distance of each sample from the global insight of its class."""
 
-    name: ClassVar[str] = "dim"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
-    report: ClassVar[str | None] = "class_means"
-    needs_classes: ClassVar[bool] = True
-    needs_shared: ClassVar[Shared] = "head"
-    hosted: ClassVar[Mapping[str, Any] | None] = {}
+    name = "dim"
+    neutral = {"strength": 0}
+    report = "class_means"
+    needs_classes = True
+    needs_shared = "head"
+    hosted = {}
 
     strength: NotNegative = 0.01
     insight_momentum: Share = 0.5
@@ -186,9 +186,6 @@ class InsightExchange(Exchange):
     ``momentum``: m of Eq. 6. ``target``: what is averaged. ``weight_name``: of the last layer's weight ``[Y, D]``.
     """
 
-    name: ClassVar[str] = FedDIMObjective.name
-    report: ClassVar[str] = "class_means"
-
     def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
         super().__init__(target=target)
         self.momentum = momentum
@@ -253,7 +250,6 @@ def read_insight(
 METHOD = method.Method(
     key="feddim",
     title="FedDIM",
-    part="dim",
     rank=3,
     line=("each sample's insight, features times classifier weights, is drawn to the mean of its class over sites"),
     reference=method.Reference(

@@ -28,7 +28,7 @@ from fdg_plugins.plugins.fields import NotNegative, Positive, check_parameters
 class FedGAAggregator(FedAvgAggregator):
     """FedAvg with generalization adjustment as its weighting."""
 
-    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
+    neutral = {"step_size": 0.0}
 
     def __init__(
         self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0, decay: str = "linear"

@@ -30,10 +30,10 @@ from fdg_plugins.plugins.fields import NotNegative
 class FedProxObjective(Objective):
     """Cross entropy plus the squared distance of the parameters from those received."""
 
-    name: ClassVar[str] = "prox"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    changes_effective_steps: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
+    name = "prox"
+    acts = ("step",)
+    changes_effective_steps = True
+    neutral = {"strength": 0}
 
     strength: NotNegative = 0.01
 
@@ -85,7 +85,6 @@ def add_proximal_gradients(
 METHOD = method.Method(
     key="fedprox",
     title="FedProx",
-    part="prox",
     rank=6,
     line="each site's parameters are held near those it received",
     reference=method.Reference(
@@ -121,7 +120,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2)"},
 )

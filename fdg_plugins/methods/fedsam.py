@@ -28,9 +28,9 @@ from fdg_plugins.plugins.fields import NotNegative
 class FedSAMObjective(Objective):
     """Cross entropy, minimised by sharpness-aware steps."""
 
-    name: ClassVar[str] = "sam"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
+    name = "sam"
+    acts = ("step",)
+    neutral = {"radius": 0}
 
     radius: NotNegative = 0.05
 
@@ -55,7 +55,6 @@ class LocalSharpnessAware(LocalRisk):
 METHOD = method.Method(
     key="fedsam",
     title="FedSAM",
-    part="sam",
     rank=7,
     line="each local step follows the gradient at the point nearby where the loss is about largest",
     reference=method.Reference(

@@ -92,11 +92,11 @@ class AmplitudeNormalizedClassifier(ExtractorClassifier):
 class HarmoFLObjective(Objective):
     """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps."""
 
-    name: ClassVar[str] = "harmo"
-    acts: ClassVar[tuple[Point, ...]] = ("network", "step")
-    needs_shared: ClassVar[Shared] = "everything"
-    needs_flat_images: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
+    name = "harmo"
+    acts = ("network", "step")
+    needs_shared = "everything"
+    needs_flat_images = True
+    neutral = {"radius": 0, "normalize": False}
 
     radius: NotNegative = 0.05
     amplitude_momentum: Share = 0.1
@@ -146,7 +146,6 @@ class LocalHarmonized(LocalRisk):
 METHOD = method.Method(
     key="harmofl",
     title="HarmoFL",
-    part="harmo",
     rank=11,
     line="every image gets the amplitude spectrum of all sites together, and steps are sharpness-aware",
     reference=method.Reference(
@@ -239,7 +238,5 @@ METHOD = method.Method(
             when="in the first round",
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2)"},
 )

@@ -124,13 +124,15 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     file, sha256 = named_weights(os.environ)
     record = load_pretrained(model, protocol.model, protocol.pretrained, file, sha256, protocol.normalization)
     check_brought_network(protocol, model)
-    check_network(model, protocol)
+    check_network(protocol, model)
     model = adapt_model(model, protocol)
-    exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
+    objective = make_objective(protocol.objective)
+    exchange = objective.exchange(model, num_classes, num_sites)
     shared = travel_rules(model, protocol).names(Rule.SHARED)
     reestimated = norm_layers(model, reestimated_layers(model, protocol), torch.zeros(image_shape(protocol)))
     start = GlobalModel(model.state_dict(), parameter_kinds(model), shared, reestimated)
-    return Start(start, record, exchange, model.last_layer_names)
+    named = None if exchange is None else objective.named(exchange)
+    return Start(start, record, named, model.last_layer_names)
 
 
 def named_weights(environment: Mapping[str, str]) -> tuple[Path | None, str | None]:
