@@ -40,7 +40,7 @@ from fdg_plugins.aggregators.contributions import (
     read_contribution,
     read_model,
 )
-from fdg_plugins.aggregators.weightings import WEIGHTING, RoundOf, Weighting, folded, is_brought, make_weighting, name_of
+from fdg_plugins.aggregators.weightings import WEIGHTING, RoundOf, Weighting, folded, is_brought, make_weighting
 from fdg_plugins.core.gram import gram_matrix, measure_step
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
@@ -52,7 +52,7 @@ from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.messages import META_REPORT
 from fdg_plugins.plugins.admission import check_allowed
-from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.classes import ClassesOf, parameters_of, read_spec
 from fdg_plugins.plugins.fields import Positive, check_parameters
 
 AGGREGATOR_STATE = 1
@@ -158,7 +158,7 @@ class UpdateAggregator(ModelAggregator):
         """
         if self._rule is None:
             if self.fl_ctx is not None:
-                check_allowed(WEIGHTING, str(name_of(self.weighting)), allowed_at_server(self.fl_ctx))
+                check_allowed(WEIGHTING, read_spec(WEIGHTING, self.weighting)[0], allowed_at_server(self.fl_ctx))
             self._rule = make_weighting(self.weighting)
         return self._rule
 

@@ -20,6 +20,7 @@ from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import parsed_object
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.methods import METHODS
 
 WEIGHTING = "weighting"
@@ -57,6 +58,9 @@ class Weighting(ABC):
     example_reports: ClassVar[tuple[Any, ...]] = ()
     """Three different checked values of the report ``shares``, for a rule that reads one which the suite does not know.
     """
+
+    def __post_init__(self) -> None:  # of a dataclass, whose fields are the settings
+        check_fields(self)
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
@@ -119,12 +123,11 @@ def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
 
 def is_brought(spec: Any) -> bool:
     """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
-    name = name_of(spec)
+    name = _name_of(spec)
     return name is not None and METHODS.origin(name) is not None
 
 
-def name_of(spec: Any) -> str | None:
-    """Return the name of the weighting that ``spec`` describes; None if it is none."""
+def _name_of(spec: Any) -> str | None:
     name = spec.get("name") if isinstance(spec, Mapping) else spec
     return name if isinstance(name, str) else None
 
@@ -134,7 +137,7 @@ def name_of(spec: Any) -> str | None:
 
 def weighting_names(weighting: Any) -> list[str]:
     """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
-    name = name_of(weighting)
+    name = _name_of(weighting)
     return parameters_of(WEIGHTINGS[name]) if name is not None and name in WEIGHTINGS else []
 
 
@@ -157,7 +160,7 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     left = {name: value for name, value in settings.items() if name not in own}
     if own:
         named = weighting if isinstance(weighting, Mapping) else {"name": weighting}
-        left[WEIGHTING] = {**named, **WEIGHTINGS.read(name_of(weighting), own)}
+        left[WEIGHTING] = {**named, **WEIGHTINGS.read(_name_of(weighting), own)}
     elif WEIGHTING in left:
         left[WEIGHTING] = weighting
     return left

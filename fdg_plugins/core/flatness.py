@@ -42,8 +42,8 @@ class Perturbed:
         classifier: a linear layer, or a sequence of layers.
         parameters: all its parameters, by name.
         weights: the weights ``[O, I]`` of its linear layers, by name.
-        factors: for the kind "singular" their decompositions ``U diag(S) V'``, U ``[O, K]``, S ``[K]`` and V' ``[K, I]``
-            of each; empty for "weight".
+        factors: for the kind "singular", the decomposition ``U diag(S) V'`` of each: U ``[O, K]``, S ``[K]``, V'
+            ``[K, I]``; empty for "weight".
     """
 
     classifier: nn.Module

@@ -194,7 +194,7 @@ def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
 
 
 def _checked(gram: torch.Tensor | np.ndarray, reference: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of a matrix and its transpose, float64, and p; ``ValueError`` unless finite and on the simplex."""
+    """Return the mean of a finite matrix and its transpose, and p, which is on the simplex, or raise ``ValueError``."""
     matrix = torch.as_tensor(gram, dtype=torch.float64, device="cpu").detach().numpy()
     if not np.isfinite(matrix).all():
         raise ValueError("The Gram matrix has an entry that is not finite.")

@@ -132,9 +132,7 @@ class SiteWork:
         """
         return attempt(lambda: self._done(order, config, folder, should_stop, say))
 
-    def _done(
-        self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say
-    ) -> TaskResult:
+    def _done(self, order: SiteTask, config: SiteConfig, folder: Path, should_stop: ShouldStop, say: Say) -> TaskResult:
         if isinstance(order.request, CensusRequest):
             return TaskResult("ok", self._census(order, order.request, config, folder, should_stop, say))
         session = self._resume(order, order.request, config, folder)
@@ -286,8 +284,8 @@ def _changes(session: "SiteSession", request: TaskRequest, counted: dict[str, An
     if session.images.stand_in != request.stand_in:
         yield "the data changed between the real data set and the STAND-IN since the census."
     if data.digest != counted["split_hash"]:
-        found = f"split {data.name} has the hash {data.digest}, but the census counted {counted['split_hash']}"
-        yield f"{found}: the data folder has changed."
+        text = f"split {data.name} has the hash {data.digest}, but the census counted {counted['split_hash']}"
+        yield f"{text}: the data folder has changed."
     if used != counted["precision"]:  # the site has moved to another machine
         yield f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census."
     for package, version in counted["versions"].items():

@@ -9,9 +9,7 @@ Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the who
 Participation, buffers: as under FedAvg; nothing is exchanged or kept. BatchNorm sees the mixed images.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 

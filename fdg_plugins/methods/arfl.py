@@ -14,6 +14,7 @@ Buffers: as under FedAvg, with these weights. Integer buffers move in any case.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.weighting import risk_weights
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins import method
-from fdg_plugins.plugins.fields import Positive, check_parameters
+from fdg_plugins.plugins.fields import Positive
 
 
 class Risk(NamedTuple):
@@ -33,15 +34,14 @@ class Risk(NamedTuple):
     samples: int
 
 
+@dataclass
 class ARFLWeighting(Weighting):
     """Weights in closed form from training losses (ARFL). Works with any direction."""
 
     shares = REPORT_TRAINING_LOSS
 
-    def __init__(self, strength: Positive = 1.0) -> None:
-        self.strength = strength
-        check_parameters(self)
-        self._risks: dict[str, Risk] = {}
+    strength: Positive = 1.0
+    _risks: dict[str, Risk] = field(default_factory=dict, init=False)  # of all known sites
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Update the known losses with the round's; return the weights of its sites, float64 ``[U]``.

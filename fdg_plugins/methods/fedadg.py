@@ -16,9 +16,8 @@ never sent. A new site starts with its own D, from seed and name. A class that a
 Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNorm's statistics are updated once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -30,7 +29,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
     SiteRound,
     Trained,
     device_of,

@@ -24,7 +24,7 @@ class FedAvgAggregator(UpdateAggregator):
     """The weighted mean of the sites' updates."""
 
     reads_parts = True
-    neutral = {}
+    neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return p ``[U]`` as the coefficients; nothing to report."""

@@ -9,16 +9,15 @@ Participation, buffers: as under FedAvg; nothing is kept. The held-out domain is
 initial head, without fine-tuning.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, Point, SiteRound
+from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
 from fdg_plugins.plugins import method
 
 Part = Literal["all", "head", "body"]

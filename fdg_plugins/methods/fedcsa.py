@@ -16,7 +16,6 @@ Buffers: as under FedAvg.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 

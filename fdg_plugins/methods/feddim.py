@@ -21,7 +21,7 @@ Segmentation: a sample is a pixel, and the penalty is the mean over the classes 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -48,15 +48,7 @@ from fdg_plugins.objectives.exchange import (
     check_counts,
     largest_length,
 )
-from fdg_plugins.objectives.objective import (
-    FeatureBatch,
-    LocalObjective,
-    Objective,
-    Shared,
-    SiteRound,
-    evaluating,
-    to_report,
-)
+from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, evaluating, to_report
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.tasks import DEFAULT_TASK, Task

@@ -20,7 +20,7 @@ Buffers: BatchNorm's follow the protocol's ``batch_norm``; ``frozen_batchnorm`` 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -36,15 +36,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteReport, Tensors
-from fdg_plugins.objectives.objective import (
-    FeatureBatch,
-    LocalObjective,
-    Objective,
-    Shared,
-    SiteRound,
-    evaluating,
-    to_report,
-)
+from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, evaluating, to_report
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 

@@ -10,9 +10,8 @@ Participation, buffers: as under FedAvg; nothing is exchanged or kept. The model
 """
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 

@@ -14,8 +14,7 @@ Buffers: float buffers are averaged with p, without normalisation; integer buffe
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import torch
 

@@ -12,8 +12,8 @@ Buffers: only trainable parameters are matched. Float buffers are averaged with 
 integer buffers move by the largest update.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 

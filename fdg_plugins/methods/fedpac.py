@@ -17,7 +17,7 @@ the global head, the weighted mean of the sites' heads, with which the held-out 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -43,8 +43,6 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     device_of,

@@ -11,9 +11,8 @@ Degenerate cases: ``mu = 0`` is FedAvg. A site that takes a single step takes Fe
 of the term is zero at theta.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
@@ -21,7 +20,7 @@ from fdg_plugins.core.linear import squared_norm
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
 

@@ -20,7 +20,7 @@ it positive, but its slope ``a_CMI D' / C`` would cause huge steps near zero.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -33,7 +33,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
     SiteRound,
     Trained,
     kept_state,

@@ -14,9 +14,8 @@ zero. A site that joins later, or is held out, uses the Abar of the others.
 Buffers: averaged with the weights p, Abar among them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
@@ -27,7 +26,7 @@ from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_ampl
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, Shared, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 

@@ -17,7 +17,7 @@ Buffers: averaged as under FedAvg; m does not include them.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
@@ -41,8 +41,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     to_report,

@@ -13,9 +13,8 @@ adaptation needs labels.
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -29,7 +28,6 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
     SiteRound,
 )
 from fdg_plugins.plugins import method

@@ -15,9 +15,8 @@ Participation, buffers: as under FedAvg; nothing is exchanged or kept. The extra
 BatchNorm's statistics are updated once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import nn

@@ -18,7 +18,6 @@ Buffers: averaged as under FedAvg; c does not include them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -40,8 +39,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     to_report,

@@ -23,7 +23,7 @@ Buffers: averaged as under FedAvg; BatchNorm sees the changed maps and the appen
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,8 +46,6 @@ from fdg_plugins.objectives.objective import (
     FeatureBatch,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     device_of,
     evaluating,

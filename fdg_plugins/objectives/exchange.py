@@ -15,13 +15,13 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import ContributionError, FDGError, calling, shorten
 from fdg_plugins.messages import MOST_SAMPLES
+from fdg_plugins.storage import UNREADABLE
 
 Tensors = Mapping[str, torch.Tensor]
 Shapes = Mapping[str, Sequence[int]]
@@ -117,7 +117,7 @@ class PayloadValidator:
         if hasattr(value, "materialize"):  # with disk offload, FLARE passes references that load on demand
             try:
                 value = value.materialize()
-            except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
         tensor = dense_tensor(value)
         if tensor is None:

@@ -119,7 +119,7 @@ class Method:
         classes: the classes that it has, at most one of each: a subclass of ``UpdateAggregator``, the server's rule of
             the method alone; of ``Weighting``, the weights of the sites under any direction; of ``Objective``, what
             sites minimise and report, with its server side.
-        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: that of its objective, or the key.
+        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: its objective's name, or the key.
         defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
             setting in no entry takes the default of its class.
         letters, equations, settings, differences, leaves: the contents of its page. Fields of the protocol among the

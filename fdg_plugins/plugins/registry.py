@@ -105,7 +105,9 @@ class Registry(Generic[R]):
         """Return this package's records by name, in their order."""
         if self._own is None:
             modules = [import_module(name) for name in self._modules]
-            inner = [f"{one.__name__}.{part.name}" for one in modules for part in iter_modules(vars(one).get("__path__", []))]
+            inner = [
+                f"{one.__name__}.{part.name}" for one in modules for part in iter_modules(vars(one).get("__path__", []))
+            ]
             found = [record for module in (*modules, *map(import_module, inner)) for record in self.records_in(module)]
             if (order := self._order) is not None:
                 found.sort(key=lambda record: (order(record), record.name))

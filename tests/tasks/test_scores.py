@@ -76,7 +76,9 @@ def test_scores_pooled_over_sites_are_those_of_all_images_to_their_bounds(task: 
         assert found[f"f1_{number}"].value == pytest.approx(f1_score(members[:, number], given[:, number]))
     assert found["f1"].value == pytest.approx(np.mean([found[f"f1_{number}"].value for number in range(CLASSES)]))
     derived = record.derived_scores(scores)
-    assert {name: derived[name]["photo"] for name in derived} == {n: found[n].value for n in found if n != task.score.name}
+    assert {name: derived[name]["photo"] for name in derived} == {
+        n: found[n].value for n in found if n != task.score.name
+    }
     few = asked.read_counts(scores["photo-1"].counts, CLASSES)
     assert any("fewer than 30 images" in one for one in asked.remarks(sums, few, ("a", "b")))
 

@@ -25,7 +25,7 @@ from fdg_plugins.lab.sweep.kinds import (
 )
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, as_json, run_name, split_key
 from fdg_plugins.models import read_weights
-from fdg_plugins.objectives.network import check_network, check_brought_network
+from fdg_plugins.objectives.network import check_brought_network, check_network
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import Protocol
