@@ -155,9 +155,8 @@ class SiteExecutor(Executor):
         if not isolate:
             self._work = self._work or shared or SiteWork()
             return self._work
-        self._process = self._process or TrainingProcess(
-            lambda line: self.logger.info(f"site {site} | training process: {line}")
-        )
+        if self._process is None:
+            self._process = TrainingProcess(lambda line: self.logger.info(f"site {site} | training process: {line}"))
         return self._process
 
     def _error_reply(self, task_name: str, result: TaskResult, fl_ctx: FLContext) -> Shareable:

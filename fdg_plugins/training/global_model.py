@@ -59,9 +59,8 @@ class GlobalModel:
         Raises ``FDGError`` and leaves the model unchanged if a value would become infinite or NaN.
         """
         # A step has the form of the updates, and FLARE's privacy filters convert tensors to NumPy arrays.
-        moved = {
-            name: self.state[name] + torch.as_tensor(step[name]).to(self.state[name].dtype) for name in self.layout
-        }
+        before = {name: self.state[name] for name in self.layout}
+        moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in before.items()}
         for name, value in moved.items():
             if name.endswith(VARIANCE):
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
