@@ -91,9 +91,8 @@ def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] |
     for what, names in _reports_in(answer, order):
         if set(names).isdisjoint(allowed):
             forbidden = " or ".join(map(repr, names)) or "a report that has no name"
-            raise SettingsError(
-                f"the answer holds {what}: the site forbids {forbidden} (allowed_reports).", public=True
-            )
+            text = f"the answer holds {what}: the site forbids {forbidden} (allowed_reports)."
+            raise SettingsError(text, public=True)
 
 
 def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple[str, ...]]]:

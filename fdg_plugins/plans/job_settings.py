@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, flat_names, make_aggregator
-from fdg_plugins.aggregators.weightings import read_weighting, weighting_names
+from fdg_plugins.aggregators.weightings import weighting_names
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_choice, check_settings_known
 from fdg_plugins.filters.gap import LOSS
@@ -116,7 +116,7 @@ def _server_names(method: Composition) -> list[str]:
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
         own = {name: settings.pop(name) for name in weighting_names(method.weighting) if name in settings}
-        settings["weighting"] = {"name": method.weighting, **read_weighting(method.weighting, own)}
+        settings["weighting"] = {"name": method.weighting, **WEIGHTINGS.read(method.weighting, own)}
     aggregator = make_aggregator(method.aggregator).configured(settings)
     checked = aggregator.settings()
     return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}
