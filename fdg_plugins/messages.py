@@ -14,6 +14,7 @@ from nvflare.apis.dxo import MetaKey
 from pydantic_core import PydanticCustomError
 
 from fdg_plugins import __version__
+from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import FDGError, first_problem, is_number
 from fdg_plugins.settings.protocol import MOST_EPOCHS, Protocol
 
@@ -250,14 +251,17 @@ class ModelScores(Checked):
     """A site's answer to ``score``: one finished model on all ``count`` images that evaluate its domain, as counts.
 
     ``pairs``: beside each earlier model that the site has scored, by its number, how many images both classify
-    correctly, only the earlier one, only this one, and neither. ``counts``: as in :class:`Evaluation`. ``withheld``:
+    correctly, only the earlier one, only this one, and neither; without one class per image, how many by what this one
+    gains. ``counts``: as in :class:`Evaluation`. ``withheld``:
     the numbers of the classes of which there are fewer images than the site lets leave, whose counts are zero.
     """
 
     count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
     counts: dict[Name, PackedCounts] = pydantic.Field(default_factory=dict, max_length=MOST_NAMES)
-    pairs: dict[ModelNumber, tuple[Count, Count, Count, Count]] = pydantic.Field(max_length=MOST_MODELS)
+    pairs: dict[ModelNumber, Annotated[tuple[Count, ...], pydantic.Field(min_length=4, max_length=len(GAINS))]] = (
+        pydantic.Field(max_length=MOST_MODELS)
+    )
     withheld: tuple[Annotated[int, pydantic.Field(ge=0, lt=MOST_CLASSES)], ...] = pydantic.Field(
         (), max_length=MOST_CLASSES
     )

@@ -11,6 +11,7 @@ import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.messenger import Messenger, Request, task_message
+from fdg_plugins.core.bootstrap import GAINS, PAIRED
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
 from fdg_plugins.flare.context import allowed_at_server, named_sites
@@ -26,7 +27,7 @@ from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import load_tensors, sha256_of, write_json
-from fdg_plugins.tasks import Counts
+from fdg_plugins.tasks import Counts, Task
 from fdg_plugins.tasks.counts import CONFIDENCE, CONFUSION, PROBABILITIES
 
 MODELS = "models"  # the folder of the server's app that holds a folder for each model
@@ -153,7 +154,8 @@ def take_scores(
             raise ValueError(f"it compares model {names[number]} with one that it has not seen")
         if result.learned.one_class_per_image:
             _check_classes(counts, found, census[site])
-            _check_pairs(found, {str(at): own[name] for at, name in enumerate(names) if name in own}, result.score.name)
+        for at in (at for at, name in enumerate(names) if name in own):
+            _check_pair(found, str(at), own[names[at]], result.learned)
     except ValueError as error:
         raise ContributionError(f"site {site}: {error}.") from error
     pairs = {other: pair for other, pair in found.pairs.items() if names[int(other)] in own}
@@ -177,10 +179,16 @@ def _check_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> No
             raise ValueError(f"its {name} are not of the images that it counted in the census")
 
 
-def _check_pairs(found: ModelScores, earlier: Mapping[str, ModelScores], score: str) -> None:
+def _check_pair(found: ModelScores, number: str, earlier: ModelScores, task: Task) -> None:
     """Raise ``ValueError`` if the images counted of a pair of models contradict the scores of the two."""
-    for number, other in earlier.items():
-        both, first, later, neither = found.pairs.get(number, (0, 0, 0, 0))
-        right = (other.sums[score].sum, found.sums[score].sum)
-        if (both + first, both + later) != right or both + first + later + neither != found.count:
-            raise ValueError(f"its counts of images beside model {number} do not add up")
+    before, after = (one.sums[task.score.name].sum for one in (earlier, found))
+    pair, by_class = found.pairs.get(number, ()), task.one_class_per_image
+    if by_class and len(pair) == len(PAIRED):
+        fits = (pair[0] + pair[1], pair[0] + pair[2], sum(pair)) == (before, after, found.count)
+    elif not by_class and len(pair) == len(GAINS):
+        rounding = found.count * (GAINS[1] - GAINS[0])
+        fits = sum(pair) == found.count and abs(np.dot(pair, GAINS) - after + before) <= rounding
+    else:
+        fits = not by_class and not pair  # a task may have no score of an image
+    if not fits:
+        raise ValueError(f"its counts of images beside model {number} do not add up")

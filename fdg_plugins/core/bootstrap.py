@@ -16,6 +16,8 @@ from fdg_plugins.randomness import numpy_generator
 RIGHT_OR_WRONG = (1.0, 0.0)
 PAIRED = (0.0, -1.0, 1.0, 0.0)
 """What a second model gains over a first on an image: both are right, only the first, only the second, neither."""
+GAINS = tuple(step / 200 - 1 for step in range(401))
+"""The same where the score of an image lies between 0 and 1: their difference, to the nearest 0.005."""
 LEVEL = 0.95
 DRAWS = 10_000
 

@@ -267,12 +267,11 @@ class _Work:
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
             raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
-        score, right = session.score(session.load(self.state), self.should_stop)
+        score, each = session.score(session.load(self.state), self.should_stop)
         kept = read_round(self.folder, SCORED, number)
-        if session.task.one_class_per_image:
-            write_round(self.folder, SCORED, number, {**kept, str(number): right})
+        write_round(self.folder, SCORED, number, {**kept, str(number): each})
         sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in score.sums.items()}
-        pairs = {earlier: paired_counts(own, right) for earlier, own in kept.items()}
+        pairs = {earlier: paired_counts(own, each) for earlier, own in kept.items() if len(each)}
         counts, withheld = without_few(score.counts, least)
         packed = {name: pack(one) for name, one in counts.items()}
         scores = ModelScores(count=count, sums=sums, counts=packed, pairs=pairs, withheld=withheld)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pydantic
 
-from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
+from fdg_plugins.core.bootstrap import GAINS, PAIRED, RIGHT_OR_WRONG, interval_of
 from fdg_plugins.messages import ModelScores
 from fdg_plugins.record.round_record import Recorded
 from fdg_plugins.record.run_record import pooled_sums
@@ -125,10 +125,12 @@ def _line(result: EvaluationResult, site: str, domain: str, sites: Sequence[Site
         right = [one.sums[task.score.name] for one in scores]
         outcomes = [(round(one.sum), one.count - round(one.sum)) for one in right]
         found[task.score.name] = Value(found[task.score.name].value, interval_of(outcomes, RIGHT_OR_WRONG))
-        if model != result.models[0].name and all("0" in one.pairs for one in scores):
-            pairs = [one.pairs["0"] for one in scores]
-            gained = sum(later - earlier for _, earlier, later, _ in pairs)
-            difference = Value(gained / sum(map(sum, pairs)), interval_of(pairs, PAIRED))
+    first = result.models[0].name
+    if model != first and all("0" in one.pairs for one in scores):
+        pairs, name = [one.pairs["0"] for one in scores], task.score.name
+        gains = PAIRED if task.one_class_per_image else GAINS
+        before = task.summary(pooled_sums(one.models[first] for one in sites), {})[name].value
+        difference = Value(found[name].value - before, interval_of(pairs, gains))
     return Line(site, domain, sum(one.images for one in sites), model, found, difference)
 
 

@@ -62,7 +62,10 @@ class Classification(_ByImage):
 
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         """Return the number of images whose largest logit is that of their label, and B."""
-        return {ACCURACY.name: Sum((logits.argmax(dim=1) == labels_of(targets)).sum(), len(targets))}
+        return {ACCURACY.name: Sum(self.each(logits, targets).sum(), len(targets))}
+
+    def each(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return logits.argmax(dim=1) == labels_of(targets)
 
     @torch.no_grad()
     def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:
@@ -124,8 +127,10 @@ class MultiLabel(_ByImage):
         return binary_cross_entropy_with_logits(logits, targets, reduction="sum") / targets.shape[1]
 
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
-        right = (logits.sigmoid() >= 0.5) == targets.bool()
-        return {LABEL_ACCURACY.name: Sum(right.double().mean(dim=1).sum(), len(targets))}
+        return {LABEL_ACCURACY.name: Sum(self.each(logits, targets).sum(), len(targets))}
+
+    def each(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return ((logits.sigmoid() >= 0.5) == targets.bool()).double().mean(dim=1)
 
     @torch.no_grad()
     def counts(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, torch.Tensor]:

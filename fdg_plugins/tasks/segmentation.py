@@ -95,11 +95,7 @@ class Segmentation(Task):
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         """Return the Dice of logits ``[B, *S, Y]`` and masks over images, and the voxels by outcome over all voxels."""
         classes, found = logits.shape[-1], logits.argmax(dim=-1)
-        each = _monai("metrics").compute_dice(
-            *(part.unsqueeze(1) for part in (found, targets)),
-            **{"include_background": False, "ignore_empty": False, "num_classes": classes},
-        )
-        each = each.double()
+        each = _dice(found, targets, classes)
         sums = {DICE.name: Sum(each.mean(dim=1).sum(), len(targets))}
         several = range(1, classes) if classes > 2 else ()  # of a single class there is nothing to tell apart
         sums |= {f"{DICE.name}_{number}": Sum(each[:, number - 1].sum(), len(targets)) for number in several}
@@ -115,6 +111,9 @@ class Segmentation(Task):
         if self.scores:
             sums[f"squared_{DICE.name}"] = Sum(each.mean(dim=1).square().sum(), len(targets))
         return sums
+
+    def each(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return _dice(logits.argmax(dim=-1), targets, logits.shape[-1]).mean(dim=1)
 
     def counts_images(self, name: str) -> bool:
         return name.removeprefix("squared_").startswith(DICE.name)
@@ -188,6 +187,13 @@ def _voxels(sums: Sums) -> list[tuple[float, ...]]:
     """Return true positives, false positives and false negatives of each foreground class."""
     classes = sum(name.startswith(_KINDS_OF_VOXELS[0]) for name in sums)
     return [tuple(sums[f"{kind}_{number}"][0] for kind in _KINDS_OF_VOXELS) for number in range(1, classes + 1)]
+
+
+def _dice(found: torch.Tensor, targets: torch.Tensor, classes: int) -> torch.Tensor:
+    """Return the Dice of masks ``[B, *S]`` by image and foreground class, float64 ``[B, Y - 1]``."""
+    parts = (part.unsqueeze(1) for part in (found, targets))
+    options = {"include_background": False, "ignore_empty": False, "num_classes": classes}
+    return _monai("metrics").compute_dice(*parts, **options).double()
 
 
 def _hausdorff(predicted: torch.Tensor, true: torch.Tensor) -> torch.Tensor:

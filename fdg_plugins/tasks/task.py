@@ -90,6 +90,13 @@ class Task(ABC):
     def sums(self, logits: torch.Tensor, targets: torch.Tensor) -> Mapping[str, Sum]:
         """Return the scores of a batch by name, the primary one first, as sums and counts on the device."""
 
+    def each(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the primary score of each image of a batch, bool or float64 ``[B]`` from 0 to 1.
+
+        By it, two models are compared image by image; a task without one returns none.
+        """
+        return torch.empty(0, dtype=torch.bool)
+
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
         """Return all scores that :meth:`sums` returns for Y classes, the primary one first."""
         return (self.score,)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
+from fdg_plugins.core.bootstrap import GAINS, PAIRED
 from fdg_plugins.messages import Evaluation, ScoreSum, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.objective import to_report
@@ -61,16 +62,20 @@ def make_update(local: Mapping[str, torch.Tensor], received: Mapping[str, torch.
     return update
 
 
-def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, int, int, int]:
+def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, ...]:
     """Return how many of N images both models classify correctly, only the earlier, only the later, and neither.
 
-    ``earlier`` and ``later``: which each classifies correctly, bool ``[N]``, in the order of the images.
+    ``earlier`` and ``later``: which each classifies correctly, bool ``[N]``, in the order of the images; or their
+    scores from 0 to 1, float64: then the numbers of images by what is gained
+    (:data:`~fdg_plugins.core.bootstrap.GAINS`).
 
     >>> paired_counts(torch.tensor([True, True, False]), torch.tensor([True, False, False]))
     (1, 1, 0, 1)
     """
-    found = torch.bincount(2 * (~earlier).long() + (~later).long(), minlength=4).tolist()
-    return found[0], found[1], found[2], found[3]
+    if earlier.dtype == torch.bool:
+        return tuple(torch.bincount(2 * (~earlier).long() + (~later).long(), minlength=len(PAIRED)).tolist())
+    steps = ((later - earlier + 1) * (len(GAINS) // 2)).round().long()
+    return tuple(torch.bincount(steps, minlength=len(GAINS)).tolist())
 
 
 def without_few(counts: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:

@@ -33,7 +33,6 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
-from fdg_plugins.tasks.classification import labels_of
 from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
@@ -179,19 +178,18 @@ class SiteSession:
         return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
 
     def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> tuple[Score, torch.Tensor]:
-        """Return the score of a finished ``model`` on the N images that evaluate the domain, and which are right.
+        """Return the score of a finished ``model`` on the N images that evaluate the domain, and of each of them.
 
-        The second is bool ``[N]``, in the order of the images; empty if an image has no single class.
+        The second is what :meth:`Task.each` returns, in the order of the images.
         """
-        right = [torch.empty(0, dtype=torch.bool)]
+        each = list[torch.Tensor]()
 
         def add(logits: torch.Tensor, targets: torch.Tensor) -> None:
-            if self.task.one_class_per_image:
-                right.append((logits.argmax(dim=1) == labels_of(targets)).cpu())
+            each.append(self.task.each(logits, targets).cpu())
 
         batches, size = self.images.unchanged(self.data.test), self.protocol.image_size
         found = evaluate(model, batches, self.policy, should_stop, self.task, size, add)
-        return found, torch.cat(right)
+        return found, torch.cat(each)
 
     def evaluate_own(
         self,

@@ -9,6 +9,7 @@ import pytest
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.evaluation import take_scores
+from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores, evaluation_table
 from fdg_plugins.tasks.counts import pack, unpack
@@ -111,3 +112,24 @@ def test_a_contradiction_is_refused(lie: str, result: EvaluationResult) -> None:
     with pytest.raises(ContributionError):
         take(result, 1, told)
     assert result.sites["sketch"].models.keys() == {"first"}
+
+
+def label_accuracies(total: float, pairs: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return what a site tells of 10 images, each of which has several classes."""
+    return {"count": 10, "sums": {"label_accuracy": {"sum": total, "count": 10}}, "counts": {}, "pairs": pairs}
+
+
+@pytest.mark.parametrize("pair", [{200: 5, 300: 5}, {200: 4, 300: 6}, {200: 5, 300: 4}, {}], ids=str)
+def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], result: EvaluationResult) -> None:
+    """From one model with 6 of 10 to one with 8.5: five images gain a half, five nothing."""
+    multilabel = result.model_copy(update={"task": "multilabel", "scores": ()})
+    multilabel.sites["sketch"].models.clear()
+    take(multilabel, 0, label_accuracies(6.0, {}))
+    gains = tuple(pair.get(step, 0) for step in range(len(GAINS))) if pair else (4, 1, 4, 1)
+    told = label_accuracies(8.5, {"0": gains})
+    if pair == {200: 5, 300: 5}:
+        take(multilabel, 1, told)
+        assert "+25.0 [+10.0, +40.0]" in evaluation_table(multilabel)
+    else:
+        with pytest.raises(ContributionError):
+            take(multilabel, 1, told)

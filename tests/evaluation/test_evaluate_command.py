@@ -132,11 +132,12 @@ def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
 
 
 def test_a_segmentation_has_dice_and_hausdorff_distances_with_intervals(tmp_path: Path) -> None:
-    run, ward = tmp_path / "unet", tmp_path / "hospital" / "ward"
+    runs, ward = [tmp_path / "unet", tmp_path / "other"], tmp_path / "hospital" / "ward"
     record = run_record(dataset="vessels", target="hrf", task="segmentation", model="monai_unet", image_size=32)
     record = record.model_copy(update={"status": "finished", "classes": ("background", "vessel")})
-    write_json(run / RESULTS_FILE, record.model_dump(mode="json"))
-    save_tensors(run / SELECTED_FILE, build_model("monai_unet", 2, seed=0).state_dict())
+    for seed, run in enumerate(runs):
+        write_json(run / RESULTS_FILE, record.model_dump(mode="json"))
+        save_tensors(run / SELECTED_FILE, build_model("monai_unet", 2, seed=seed).state_dict())
     generator = np.random.default_rng(0)
     for number in range(4):
         for kind, image in (
@@ -147,13 +148,16 @@ def test_a_segmentation_has_dice_and_hausdorff_distances_with_intervals(tmp_path
             Image.fromarray(image.astype(np.uint8)).save(ward / kind / f"{number}.png")
     words = 'task = "segmentation"', 'classes = ["background", "vessel"]', "mask_values = [[0], [255]]"
     (ward.parent / "dataset.toml").write_text("\n".join(words))
-    done = fdg("evaluate", run, "--data", ward.parent, "--to", tmp_path / "out")
+    done = fdg("evaluate", *runs, "--data", ward.parent, "--to", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "Hausdorff distance at 95 %" in done.stdout
     assert "ward: fewer than 30 images" in done.stdout
     found = numbers(tmp_path / "out").loc["ward", "unet"]
     for name in ("score", "hausdorff_95"):
         assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
+    other = numbers(tmp_path / "out").loc["ward", "other"]
+    assert other["difference"] == pytest.approx(other["score"] - found["score"])
+    assert other["difference_low"] - 0.0025 <= other["difference"] <= other["difference_high"] + 0.0025
     (site,) = read_result(tmp_path / "out" / EVALUATION_FILE).sites.values()
     assert found["score"] == pytest.approx(site.models["unet"].sums["dice"].sum / 4)
     assert not (tmp_path / "out" / "reliability.csv").exists()
