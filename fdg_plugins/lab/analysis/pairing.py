@@ -6,116 +6,134 @@ all methods have the same images, split and initial weights, so what differs bet
 hard for all, drops out of a difference within cells.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
-from fdg_plugins.lab.analysis.render import Sheet
+from fdg_plugins.lab.analysis.comparable import Group
+from fdg_plugins.lab.analysis.papers import AVERAGE
+from fdg_plugins.lab.analysis.render import NONE, Sheet
+from fdg_plugins.lab.analysis.runs import default_settings
+from fdg_plugins.lab.analysis.table import OURS, Below, Row
+from fdg_plugins.plugins.composition import BASE
+from fdg_plugins.record.method_settings import differing, method_settings
 from fdg_plugins.tasks import ScoreKind
 
 LEAST_PAIRS = 2
-NONE = "-"
+SCORES = ("label", "rule", "place", "seed", "value")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The methods of a table compared with the FedAvg that is called ``base``.
+def base_of(groups: Sequence[Group]) -> str | None:
+    """Return the label of FedAvg; of several, of that with its defaults on the data sets, apart from chosen settings.
 
-    ``rows`` has a line per rule and method: its mean ``rank`` over the ``common`` cells that all have, 1 is best and
-    equal scores share their ranks; the number of ``pairs``, the mean ``difference`` of its score to FedAvg's over them
-    with its standard error ``se``, and ``se_over``, the error where the mean of each of the ``places`` is one value;
-    ``values`` are ``place/seed:difference``. ``paired``: in words what the runs of a pair have in common; ``images``:
-    that of which all cells have the same images.
+    None if there is none, or several have or lack the defaults.
     """
 
-    base: str
-    rows: pd.DataFrame
-    paired: str
-    images: str
+    def has_defaults(group: Group) -> bool:
+        pairs = [(method_settings(run.record), default_settings(run.record)) for run in group.runs]
+        return all(default is None or not differing([own, default], group.chosen) for own, default in pairs)
 
-    def sheet(self, score: ScoreKind, data: str, rules: tuple[str, Mapping[str, str]]) -> Sheet:
-        """Return the ranks and differences as text; ``rules``: what is compared apart, and each of it in words."""
-        rows, over = self.rows, f"SE over {self.images}s"
-        clustered = bool((rows["se_over"].notna() & (rows["places"] < rows["pairs"])).any())
-        several = rows["rule"].nunique() > 1
-
-        def texts(column: str, form: str, factor: float = 1.0) -> pd.Series:
-            return (factor * rows[column]).map(form.format, na_action="ignore")
-
-        frame = pd.DataFrame(
-            {
-                "method": rows["label"],
-                **({rules[0]: rows["rule"].map(lambda rule: rules[1].get(rule, rule))} if several else {}),
-                "mean rank": texts("rank", "{:.2f}"),
-                f"minus {self.base}": texts("difference", "{:+.1f}", score.factor),
-                "SE": texts("se", "{:.1f}", score.factor),
-                **({over: texts("se_over", "{:.1f}", score.factor)} if clustered else {}),
-                "pairs": rows["pairs"].replace(0, NONE).map(str),
-            }
-        )
-        counts = " and ".join(dict.fromkeys(map(str, rows["common"])))
-        note = f"The SE takes the pairs as independent, though those of one {self.images} share its images"
-        also = f"; the SE over {self.images}s takes the mean of each as one value" if clustered else ""
-        return Sheet(
-            f"{score.title}{score.unit}, {data}, paired with {self.base}: mean difference over the pairs of runs with "
-            f"the same {self.paired}, its standard error (SE), and the mean rank (1 is the best) over the {counts} "
-            "such cells that all methods have.",
-            frame.astype(object).fillna(NONE),
-            1 + several,
-            [f"{note}{also}."],
-        )
-
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield method, label, rule and numbers of each mean rank and difference."""
-        for row in self.rows.astype(object).where(self.rows.notna(), None).to_dict("records"):
-            names = {name: row[name] for name in ("label", "rule")}
-            if row["rank"] is not None:
-                yield {**names, "kind": "mean_rank", "mean": row["rank"], "pairs": row["common"]}
-            if row["pairs"]:
-                numbers = {"mean": row["difference"], "standard_error": row["se"], "values": row["values"]}
-                yield {**names, "kind": "paired_difference", **numbers, "pairs": row["pairs"]}
+    bases = [group for group in groups if group.method == BASE]
+    bases = bases if len(bases) == 1 else list(filter(has_defaults, bases))
+    return bases[0].label if len(bases) == 1 else None
 
 
-def compare(
-    scores: Iterable[tuple[str, str, str, int, float]],
-    base: str | None,
-    score: ScoreKind,
-    paired: tuple[str, str] = ("seed and held-out domain", "domain"),
-    images: Callable[[str], str] = str,
-) -> Comparison | None:
-    """Return the comparison of methods with the FedAvg labelled ``base``; None if no method shares two cells with it.
+def differences(
+    scores: Iterable[tuple[str, str, str, int, float]], base: str | None, score: ScoreKind
+) -> pd.DataFrame:
+    """Return a line per rule and method, compared with the FedAvg that is called ``base``; none without two pairs.
 
-    ``scores``: label, what is compared apart (the selection rule, or the images), place, seed and value of each.
-    ``paired``: as in :class:`Comparison`. ``images``: names the images on which the cells of a place are evaluated; by
-    default each place has its own.
+    ``scores`` are :data:`SCORES` by the rule, or the images, that are compared apart. ``rank`` is the mean rank over
+    the ``common`` cells that all have, 1 is best and equal scores share their ranks; ``pairs`` are counted,
+    ``difference`` is the mean of a score minus FedAvg's over them, ``se`` its standard error, and ``se_over`` the error
+    where the mean over the cells with the same images, which the name of a place begins with, is one value; ``places``
+    counts these.
     """
-    found = pd.DataFrame(list(scores), columns=["label", "rule", "place", "seed", "value"])
-    if base not in set(found["label"]):
-        return None
+    found = pd.DataFrame(list(scores), columns=SCORES)
     labels, rows = list(found["label"].unique()), []
-    for rule, of_rule in found.groupby("rule", sort=False):
+    for rule, of_rule in found.groupby("rule", sort=False) if base in labels else ():
         cells = of_rule.pivot(index=["place", "seed"], columns="label", values="value").reindex(columns=labels)
         common = cells.dropna()
         ranks = (score.goodness(1.0) * common).rank(axis="columns", ascending=False).mean()
         for label in labels:
             pairs = (cells[label] - cells[base]).dropna() if label != base else pd.Series(dtype=float)
-            places = pairs.groupby([images(place) for place, _ in pairs.index]).mean() if len(pairs) else pairs
-            rows.append(
-                {
-                    "label": label,
-                    "rule": rule,
-                    "rank": ranks[label],
-                    "common": len(common),
-                    "difference": pairs.mean(),
-                    "se": pairs.sem(),
-                    "se_over": places.sem(),
-                    "places": len(places),
-                    "pairs": len(pairs),
-                    "values": ";".join(f"{place}/{seed}:{value}" for (place, seed), value in pairs.items()),
-                }
-            )
-    if all(row["pairs"] < LEAST_PAIRS for row in rows):
-        return None
-    return Comparison(str(base), pd.DataFrame(rows), *paired)
+            places = pairs.groupby([place.split("/")[0] for place, _ in pairs.index]).mean() if len(pairs) else pairs
+            values = ";".join(f"{place}/{seed}:{value}" for (place, seed), value in pairs.items())
+            own = {"label": label, "rule": rule, "rank": ranks[label], "common": len(common), "values": values}
+            means = {"difference": pairs.mean(), "se": pairs.sem(), "se_over": places.sem()}
+            rows.append({**own, **means, "places": len(places), "pairs": len(pairs)})
+    return pd.DataFrame(rows if any(row["pairs"] >= LEAST_PAIRS for row in rows) else [])
+
+
+def compare(
+    rows: Iterable[Row],
+    groups: Sequence[Group],
+    data: str,
+    apart: tuple[str, Mapping[str, str]],
+    paired: tuple[str, str] = ("seed and held-out domain", "domain"),
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Below, ...]:
+    """Return the comparison with FedAvg of our rows that compete; none if no method shares two cells with it.
+
+    The average and references are left out. ``apart``: the field of what is compared apart, and each of it in words.
+    ``paired``: in words what the runs of a pair have in common, and that of which all cells have the same images.
+    ``places``: the names of columns that share images, each beginning with that of the images.
+    """
+    base, score, labels = base_of(groups), groups[0].runs[0].record.score, [group.label for group in groups]
+    ours = [row for row in rows if row.fields["kind"] == OURS]
+    scores = [
+        (row.fields["label"], row.fields[apart[0]], place + (f"/{share:g}" if share else ""), seed, value)
+        for row in sorted(ours, key=lambda row: labels.index(row.fields["label"]))
+        if row.rivals is not None and not row.is_reference
+        for column, cell in row.cells.items()
+        if column != AVERAGE
+        for place, share in [(places.get(column, column), row.fields.get("participation"))]
+        for seed, value in cell["by_seed"].items()
+    ]
+    found = differences(scores, base, score)
+    if found.empty:
+        return ()
+    fields = {row.fields["label"]: row.fields for row in ours}
+    lines = [{**fields[line["label"]], **line, apart[0]: line["rule"], "participation": None} for line in _lines(found)]
+    common, image = paired
+    counts = " and ".join(dict.fromkeys(map(str, found["common"])))
+    caption = (
+        f"{score.title}{score.unit}, {data}, paired with {base}: mean difference over the pairs of runs with the same "
+        f"{common}, its standard error (SE), and the mean rank (1 is the best) over the {counts} such cells that all "
+        "methods have."
+    )
+    several = found["rule"].nunique() > 1
+    over = f"SE over {image}s"
+    frame = _texts(found, over, f"minus {base}", score.factor)
+    if several:
+        frame.insert(1, apart[0], [apart[1].get(rule, rule) for rule in found["rule"]])
+    note = f"The SE takes the pairs as independent, though those of one {image} share its images"
+    also = f"; the {over} takes the mean of each as one value" if over in frame else ""
+    return (Below(Sheet(caption, frame, 1 + several, [f"{note}{also}."]), lines),)
+
+
+def _texts(found: pd.DataFrame, over: str, minus: str, factor: float) -> pd.DataFrame:
+    """Return ranks and differences as text; the error ``over`` several places only if it is another one."""
+    columns = {"mean rank": ("rank", "{:.2f}", 1.0), minus: ("difference", "{:+.1f}", factor)}
+    columns |= {"SE": ("se", "{:.1f}", factor)}
+    if (found["se_over"].notna() & (found["places"] < found["pairs"])).any():
+        columns[over] = ("se_over", "{:.1f}", factor)
+    texts = {
+        title: (number * found[name]).map(form.format, na_action="ignore")
+        for title, (name, form, number) in columns.items()
+    }
+    pairs = found["pairs"].replace(0, NONE).map(str)
+    return pd.DataFrame({"method": found["label"], **texts, "pairs": pairs}).astype(object).fillna(NONE)
+
+
+def _lines(found: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield label, rule and numbers of each mean rank and difference."""
+    for row in found.astype(object).where(found.notna(), None).to_dict("records"):
+        names = {name: row[name] for name in ("label", "rule")}
+        if row["rank"] is not None:
+            yield {**names, "kind": "mean_rank", "mean": row["rank"], "pairs": row["common"]}
+        if row["pairs"]:
+            numbers = {"mean": row["difference"], "standard_error": row["se"], "values": row["values"]}
+            yield {**names, "kind": "paired_difference", **numbers, "pairs": row["pairs"]}

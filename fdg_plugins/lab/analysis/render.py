@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 TERMINAL, MARKDOWN, LATEX = "terminal", "markdown", "latex"
+NONE = "-"
 _LATEX = str.maketrans(
     {
         **{sign: rf"\{sign}" for sign in "&%$#_{}"},
