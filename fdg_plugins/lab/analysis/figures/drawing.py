@@ -296,7 +296,7 @@ def _draw_comparison(picture: Comparison) -> Figure:
         known = frame[["site", "model", name, f"{name}_low", f"{name}_high"]].dropna(subset=name)
         for site, model, value, low, high in known.itertuples(index=False):
             number = picture.models.index(model)
-            ends = [[0.0], [0.0]] if low is None else [[max(0.0, value - low)], [max(0.0, high - value)]]
+            ends = [[0.0], [0.0]] if pd.isna(low) else [[max(0.0, value - low)], [max(0.0, high - value)]]
             where = sites.index(site) + (number - (len(looks) - 1) / 2) * 0.7 / len(looks)
             _, colour, marker = looks[number]
             xerr = factor * np.array(ends)

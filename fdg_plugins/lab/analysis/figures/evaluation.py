@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from fdg_plugins.errors import DataError
+from fdg_plugins.lab.analysis.evaluated import scores_of
 from fdg_plugins.lab.analysis.facts import described
 from fdg_plugins.lab.analysis.figures.charts import Material, stated_of
 from fdg_plugins.lab.analysis.figures.picture import Comparison, Look, Picture, Reliability, numbered_look
 from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.lab.analysis.selection import RULES, SOURCE_VALIDATION, selected
-from fdg_plugins.record.evaluation import EvaluationResult, Line, lines_of
+from fdg_plugins.record.evaluation import EvaluationResult
 from fdg_plugins.tasks import Counts, Task
 from fdg_plugins.tasks.counts import BINS, CALIBRATION, FEWEST, calibration_error, reliability
 
@@ -32,7 +33,7 @@ def pictures_of_evaluation(result: EvaluationResult) -> tuple[Picture, ...]:
         title=f"{result.score.title} at sites that trained none of these models",
         caption=f"{result.data}; bars: 95 % intervals{minus}",
         data=data,
-        frame=pd.DataFrame([_compared(line, result) for line in lines_of(result)], dtype=object),
+        frame=scores_of(result),
         models=models,
         score=result.score,
     )
@@ -45,17 +46,6 @@ def pictures_of_evaluation(result: EvaluationResult) -> tuple[Picture, ...]:
         for row in _curve(site, model, numbered_look(number), [found])
     ]
     return comparison, *([_diagrams(result.learned, bins, data, result.data)] if bins else [])
-
-
-def _compared(line: Line, result: EvaluationResult) -> dict[str, Any]:
-    """Return each score of a model at a site, and the difference to the first model, with its 95 % interval."""
-    found = {"score": line.values[result.score.name], "difference": line.difference}
-    found |= {kind.name: line.values.get(kind.name) for kind in result.learned.summary_kinds}
-    numbers: dict[str, Any] = {"site": line.site, "domain": line.domain, "images": line.images, "model": line.model}
-    for key, one in found.items():
-        low, high = one.interval if one is not None and one.interval is not None else (None, None)
-        numbers |= {key: None if one is None else one.value, f"{key}_low": low, f"{key}_high": high}
-    return numbers
 
 
 def reliability_of_runs(runs: Sequence[Run]) -> tuple[Reliability, ...]:

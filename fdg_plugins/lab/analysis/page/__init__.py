@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.errors import FDGError, counted, visible
+from fdg_plugins.lab.analysis.evaluated import sheet_of
 from fdg_plugins.lab.analysis.facts import noised
 from fdg_plugins.lab.analysis.figures import pictures_of
 from fdg_plugins.lab.analysis.figures.drawing import draw, render
@@ -31,7 +32,7 @@ from fdg_plugins.lab.analysis.render import NONE, Sheet
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.table import Table
 from fdg_plugins.plugins.composition import parse_method
-from fdg_plugins.record.evaluation import EvaluationResult, notes_on, table_of
+from fdg_plugins.record.evaluation import EvaluationResult
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.settings.protocol import Protocol
 
@@ -128,11 +129,9 @@ def sections_of_runs(runs: Sequence[Run], table: Table) -> list[Section]:
     ]
 
 
-def _sheet(
-    caption: str, words: int, head: Sequence[str], rows: Iterable[Sequence[Any]], notes: Sequence[str] = ()
-) -> Sheet:
+def _sheet(caption: str, words: int, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Sheet:
     texts = ([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows)
-    return Sheet(caption, pd.DataFrame(texts, columns=list(head)), words, notes)
+    return Sheet(caption, pd.DataFrame(texts, columns=list(head)), words, ())
 
 
 def _runs(runs: Sequence[Run]) -> Sheet:
@@ -225,14 +224,12 @@ def _versions(runs: Sequence[Run]) -> Sheet:
 
 def sections_of_evaluation(result: EvaluationResult) -> list[Section]:
     """Return the sections of an evaluation of finished models."""
-    caption, (head, *rows) = table_of(result)
-    scores = _sheet(f"{caption}.", 2, head, rows, list(notes_on(result)))
     models = [(one.name, one.method, one.trained_on, ", ".join(one.sources), one.sha256) for one in result.models]
     sites = [(name, one.domain, len(one.models), one.images) for name, one in result.sites.items()]
     counts = "Of each model, right images, also of pairs of models, a confusion matrix and histograms: counts alone."
     versions = _sheet("At the server.", 2, ("package", "version"), result.versions.items())
     return [
-        Section(f"Evaluation of {result.started}", [scores, *pictures_of_evaluation(result)]),
+        Section(f"Evaluation of {result.started}", [sheet_of(result), *pictures_of_evaluation(result)]),
         Section("Models", [_sheet("The models.", 5, ("model", "method", "trained on", "domains", "SHA-256"), models)]),
         Section(
             "What left each evaluating site", [_sheet(counts, 2, ("site", "domain", "models", "images"), sites), NEVER]
