@@ -148,8 +148,8 @@ def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     panels = {target: _score_panel(material.runs, [target], f"held out: {target}") for target in material.targets}
     rows = [row for target, panel in panels.items() for row in _scores(material, target, panel)]
     title = f"{material.runs[0].record.score.title} of the global model after each round"
-    more = {"x_label": "round", "quantities": (TARGET, SOURCES), **_axis(material.runs)}
-    return (_chart("convergence", title, rows, runs, *told, panels=tuple(panels.values()), **more),)
+    more = {"panels": tuple(panels.values()), "quantities": (TARGET, SOURCES), **_axis(material.runs)}
+    return (_chart("convergence", title, rows, runs, *told, **more),)
 
 
 def _scores(material: Material, target: str, panel: Panel) -> Iterator[Row]:
@@ -179,8 +179,8 @@ def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
             panels.setdefault(panel, []).extend(_line(panel, group.title, look, points))
     shown = tuple(panel for panel, rows in panels.items() if rows)
     rows = [row for of in panels.values() for row in of]
-    more = {"x_label": "round", "panels": shown, "bounds": (0.0, math.inf)}
-    return (_chart("measures", "How far the sites are apart", rows, runs, **more),)
+    title, bounds = "How far the sites are apart", (0.0, math.inf)
+    return (_chart("measures", title, rows, runs, panels=shown, bounds=bounds),)
 
 
 def _by_round(run: Run, field: str, site: str = "") -> dict[float, float | None]:
@@ -210,7 +210,7 @@ def of_sites(kind: str, runs: Sequence[Run]) -> tuple[Chart, ...]:
             for row in _sites(group.held_out(target), quantity, panel)
         ]
         heading = f"{title}, {group.title}" + (f" ({quantities[0]})" if len(quantities) == 1 else "")
-        more = {"x_label": "round", "panels": tuple(panels.values()), "quantities": quantities, "bounds": bounds}
+        more = {"panels": tuple(panels.values()), "quantities": quantities, "bounds": bounds}
         charts[name] = _chart(name, heading, rows, group.runs, **more)
     return tuple(charts.values())
 

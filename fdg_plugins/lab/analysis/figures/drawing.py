@@ -160,9 +160,10 @@ def _panels(
 def _draw_lines(axes: Axes, chart: Chart, alike: pd.DataFrame, *, is_second: bool) -> None:
     """Draw lines of one label; of many, the median, their range and, darker, that between their quartiles."""
     (colour, marker), level = alike[["look", "level"]].iloc[0]
-    lines = [line.set_index("x")[["mean", "std"]].astype(float) for _, line in alike.groupby("line", sort=False)]
+    alike = alike.astype({"x": float, "mean": float, "std": float})
+    lines = [line.set_index("x")[["mean", "std"]] for _, line in alike.groupby("line", sort=False)]
     if len(lines) > MANY_SITES:
-        means = alike.pivot(index="line", columns="x", values="mean").astype(float)
+        means = alike.pivot(index="line", columns="x", values="mean")
         for low, high, alpha in ((0.0, 1.0, 0.07), (0.25, 0.75, 0.15)) if not is_second else ():
             edges = means.quantile([low, high])
             axes.fill_between(means.columns, *edges.to_numpy(), color=colour, alpha=alpha, linewidth=0)

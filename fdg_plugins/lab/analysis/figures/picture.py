@@ -84,8 +84,8 @@ class Chart(Picture):
     ``bounds``: values that ``y`` cannot exceed, by definition; no band or axis does.
     """
 
-    x_label: str
     panels: tuple[Panel, ...]
+    x_label: str = "round"
     quantities: tuple[str, ...] = ()
     scale: Literal["rounds", "linear", "log", "symlog"] = "rounds"
     categories: tuple[str, ...] = ()
