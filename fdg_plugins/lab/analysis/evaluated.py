@@ -50,8 +50,8 @@ def _numbers(result: EvaluationResult, model: str, sites: Sequence[SiteScores]) 
             pairs = [one.pairs["0"] for one in scores]
             gained = sum(later - earlier for _, earlier, later, _ in pairs)
             found[DIFFERENCE] = gained / sum(map(sum, pairs)), interval_of(pairs, PAIRED)
-    texts = {key: (value, *(interval or ())) for key, (value, interval) in found.items()}
-    bounded = {key + bound: one for key, own in texts.items() for bound, one in zip(BOUNDS, own, strict=False)}
+    numbers = {key: (value, *(interval or ())) for key, (value, interval) in found.items()}
+    bounded = {key + bound: one for key, own in numbers.items() for bound, one in zip(BOUNDS, own, strict=False)}
     return {"images": sum(one.images for one in sites), **bounded}
 
 

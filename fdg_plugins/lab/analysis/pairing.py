@@ -83,16 +83,8 @@ def compare(
     """
     base, score, labels = base_of(groups), groups[0].runs[0].record.score, [group.label for group in groups]
     ours = [row for row in rows if row.fields["kind"] == OURS]
-    scores = [
-        (row.fields["label"], row.fields[apart[0]], place + (f"/{share:g}" if share else ""), seed, value)
-        for row in sorted(ours, key=lambda row: labels.index(row.fields["label"]))
-        if row.rivals is not None and not row.is_reference
-        for column, cell in row.cells.items()
-        if column != AVERAGE
-        for place, share in [(places.get(column, column), row.fields.get("participation"))]
-        for seed, value in cell["by_seed"].items()
-    ]
-    found = differences(scores, base, score)
+    ours.sort(key=lambda row: labels.index(row.fields["label"]))
+    found = differences(_scores(ours, apart[0], places), base, score)
     if found.empty:
         return ()
     fields = {row.fields["label"]: row.fields for row in ours}
@@ -112,6 +104,15 @@ def compare(
     note = f"The SE takes the pairs as independent, though those of one {image} share its images"
     also = f"; the {over} takes the mean of each as one value" if over in frame else ""
     return (Below(Sheet(caption, frame, 1 + several, [f"{note}{also}."]), lines),)
+
+
+def _scores(ours: Iterable[Row], apart: str, places: Mapping[str, str]) -> Iterator[tuple[str, str, str, int, float]]:
+    for row in (row for row in ours if row.rivals is not None and not row.is_reference):
+        share = row.fields.get("participation")
+        for column, cell in row.cells.items():
+            place = places.get(column, column) + (f"/{share:g}" if share else "")
+            for seed, value in cell["by_seed"].items() if column != AVERAGE else ():
+                yield row.fields["label"], row.fields[apart], place, seed, value
 
 
 def _texts(found: pd.DataFrame, over: str, minus: str, factor: float) -> pd.DataFrame:
