@@ -40,9 +40,7 @@ def base_of(groups: Sequence[Group]) -> str | None:
     return bases[0].label if len(bases) == 1 else None
 
 
-def differences(
-    scores: Iterable[tuple[str, str, str, int, float]], base: str | None, score: ScoreKind
-) -> pd.DataFrame:
+def differences(scores: Iterable[tuple[str, str, str, int, float]], base: str | None, score: ScoreKind) -> pd.DataFrame:
     """Return a line per rule and method, compared with the FedAvg that is called ``base``; none without two pairs.
 
     ``scores`` are :data:`SCORES` by the rule, or the images, that are compared apart. ``rank`` is the mean rank over

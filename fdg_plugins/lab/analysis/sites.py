@@ -30,7 +30,7 @@ from fdg_plugins.lab.analysis.facts import (
     versions_in_words,
 )
 from fdg_plugins.lab.analysis.pairing import compare
-from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbers
+from fdg_plugins.lab.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words

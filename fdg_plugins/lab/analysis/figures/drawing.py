@@ -177,9 +177,7 @@ def _draw_lines(axes: Axes, chart: Chart, alike: pd.DataFrame, *, is_second: boo
             _draw_deviation(axes, line.fillna(0.0), colour, chart.bounds, as_band=chart.scale == "rounds" or level)
 
 
-def _draw_deviation(
-    axes: Axes, line: pd.DataFrame, colour: str, bounds: tuple[float, float], *, as_band: bool
-) -> None:
+def _draw_deviation(axes: Axes, line: pd.DataFrame, colour: str, bounds: tuple[float, float], *, as_band: bool) -> None:
     x, mean = line.index, line["mean"]
     low, high = (mean - line["std"]).clip(*bounds), (mean + line["std"]).clip(*bounds)
     if as_band:
@@ -240,8 +238,8 @@ def _draw_counts(picture: Counts) -> Figure:
     axes.set_yticks(range(0, len(names), every), names[::every])
     axes.grid(visible=False)
     axes.set(xlabel="site", ylabel="class")
-    domains = picture.frame["domain"][:: len(names)]
-    places = pd.Series(range(len(domains))).groupby(list(domains))
+    domains = list(picture.frame["domain"][:: len(names)])
+    places = pd.Series(range(len(domains)), index=domains).groupby(level=0)
     above = axes.secondary_xaxis("top")
     above.set_xticks(list(places.mean()), list(places.groups), rotation=0 if len(places) < 4 else 20)
     above.tick_params(length=0)
