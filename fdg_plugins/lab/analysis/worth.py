@@ -5,7 +5,7 @@ Both are evaluated on the site's own validation split, where a method with perso
 on the held-out domain. A pair is one seed with one held-out domain. On a site's own data, pairs of one seed have the
 same images and, alone, the same model; on a held-out domain, its pairs share its images. Their mean is therefore one
 value of the interval, which is Student's for the mean of these values. Of two values it would be 12.7 standard errors
-to either side, which says nothing: they have the error alone.
+to either side, which is of no use: they have the error alone.
 """
 
 import statistics

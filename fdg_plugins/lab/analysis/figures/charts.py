@@ -185,7 +185,9 @@ def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
 def _by_round(run: Run, field: str, site: str = "") -> dict[float, float | None]:
     """Return a number of each round or, by site, of the updates that it used; None where there is none."""
-    found = {one.round: getattr(one, field, getattr(one.aggregation, field, None)) for one in run.record.rounds}
+    found: dict[float, Any] = {
+        one.round: getattr(one, field, getattr(one.aggregation, field, None)) for one in run.record.rounds
+    }
     return {number: (of or {}).get(site) for number, of in found.items()} if site else found
 
 
