@@ -71,7 +71,7 @@ def show_result(file: Path, to: Path | None) -> None:
     from fdg_plugins.lab.analysis.figures.drawing import write_figure
     from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
     from fdg_plugins.lab.analysis.page import make_page
-    from fdg_plugins.lab.analysis.render import TERMINAL, rendered
+    from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 
     say(rendered([sheet_of(result)], TERMINAL).rstrip())
     for picture in pictures_of_evaluation(result):

@@ -9,7 +9,7 @@ import pytest
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.lab.analysis import Run, build_table
-from fdg_plugins.lab.analysis.pairing import differences
+from fdg_plugins.lab.analysis.comparisons import differences
 from fdg_plugins.record.round_record import Method
 from fdg_plugins.tasks import ScoreKind
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, lines, run, runs_of

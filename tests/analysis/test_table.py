@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.lab.analysis.papers import AVERAGE
-from fdg_plugins.lab.analysis.render import Sheet, rendered
+from fdg_plugins.lab.analysis.table import Sheet, rendered
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import (

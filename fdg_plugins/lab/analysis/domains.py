@@ -10,6 +10,7 @@ from typing import Any
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, check_varies, group_runs, without_repeats
+from fdg_plugins.lab.analysis.comparisons import compare, worth
 from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, VERDICT, Cell, average, difference, estimate
 from fdg_plugins.lab.analysis.facts import (
@@ -23,12 +24,10 @@ from fdg_plugins.lab.analysis.facts import (
     rare_classes,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.pairing import compare
 from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, papers, printed_rows
 from fdg_plugins.lab.analysis.runs import Run, method_title
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, target_score
 from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
-from fdg_plugins.lab.analysis.worth import worth
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks.counts import FEWEST

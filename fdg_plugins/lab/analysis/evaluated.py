@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
-from fdg_plugins.lab.analysis.render import NONE, Sheet
+from fdg_plugins.lab.analysis.table import NONE, Sheet
 from fdg_plugins.record.evaluation import EvaluationResult, SiteScores
 from fdg_plugins.record.run_record import pooled_sums
 from fdg_plugins.tasks.counts import FEWEST

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
+from fdg_plugins.lab.analysis.comparisons import compare, worth
 from fdg_plugins.lab.analysis.departures import departures_of_sites
 from fdg_plugins.lab.analysis.estimates import Cell, cell_of, estimate
 from fdg_plugins.lab.analysis.facts import (
@@ -29,12 +30,10 @@ from fdg_plugins.lab.analysis.facts import (
     notes_on_runs,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.pairing import compare
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
-from fdg_plugins.lab.analysis.worth import worth
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.tasks import ScoreKind
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of methods by columns: as text with the best of each column in bold, and as unrounded numbers."""
+"""A table of methods by columns: as text with the best of each column in bold, and as unrounded numbers.
 
+A :class:`Sheet` is any table as text; :func:`rendered` writes it for a terminal, in Markdown and in LaTeX.
+"""
+
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,14 +13,12 @@ import pandas as pd
 
 from fdg_plugins.lab.analysis import estimates
 from fdg_plugins.lab.analysis.estimates import VERDICT, Cell, text_of
-from fdg_plugins.lab.analysis.render import NONE, TERMINAL, Sheet, rendered
 from fdg_plugins.tasks import ScoreKind
 
 OURS, PRINTED, DIFFERENCE, NOTE = "ours", "printed", "difference", "note"
-NOT_COMPARABLE = "not comparable"
-MISSING = "missing"
+NOT_COMPARABLE, MISSING, NONE = "not comparable", "missing", "-"
 REFERENCES = "References (pooled source data, or each site alone):"
-CSV = "csv"
+TERMINAL, MARKDOWN, LATEX, CSV = "terminal", "markdown", "latex", "csv"
 
 FIELDS = (
     *("kind", "method", "label", "selection", "paper", "tables", "backbone", "participation", "on"),
@@ -24,6 +26,27 @@ FIELDS = (
     *("pairs", "note", "data", "stand_in", "initial_weights", "model", "image_size"),
     *("rounds", "steps", "sites", "max_samples_per_domain", "version"),
 )
+_LATEX = str.maketrans(
+    {
+        **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "[": "{[}",  # at the start of a row, it would be read as an argument of the preceding line break
+    }
+)
+
+
+class Sheet(NamedTuple):
+    """A caption, a table of text of which the first ``words`` columns are words, and notes below.
+
+    The best of a column stands between ``**``.
+    """
+
+    caption: str
+    frame: pd.DataFrame
+    words: int
+    notes: Sequence[str]
 
 
 class Row(NamedTuple):
@@ -142,3 +165,43 @@ class Table:
             for column, cell in row.cells.items():
                 means.setdefault((row.rivals, column), []).append(self._rounded(cell))
         return {at: max(found) for at, found in means.items() if len(found) > 1}
+
+
+# --- as text ---
+
+
+def rendered(sheets: Sequence[Sheet], form: str) -> str:
+    """Return tables one below the other, for a terminal, in Markdown, or in LaTeX with rules of the package booktabs.
+
+    Markup in names is escaped.
+    """
+    if form == LATEX:
+        return "% needs \\usepackage{booktabs}\n" + "\n".join(map(_latex_table, sheets))
+    escape, mark, style, gap = (_markdown, "- ", "pipe", "\n\n") if form == MARKDOWN else (str, "", "simple", "\n")
+    parts: list[str] = []
+    for one in sheets:
+        frame = one.frame.rename(columns=escape).map(lambda text: escape(text).replace(r"\*\*", "**"))
+        sides = ["left"] * one.words + ["right"] * (len(frame.columns) - one.words)
+        grid = frame.to_markdown(index=False, tablefmt=style, disable_numparse=True, colalign=sides)
+        notes = ["\n".join(f"{mark}{escape(note)}" for note in one.notes)] if one.notes else []
+        parts.append(gap.join([escape(one.caption), grid, *notes]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex_table(sheet: Sheet) -> str:
+    frame = sheet.frame.rename(columns=_latex).map(_latex)
+    columns = "l" * sheet.words + "r" * (len(frame.columns) - sheet.words)
+    text = str(frame.to_latex(index=False, column_format=columns, caption=_latex(sheet.caption), position="t"))
+    notes = "".join(f"\\par\\footnotesize {_latex(note)}\n" for note in sheet.notes)
+    return text.replace("\\end{table}\n", f"{notes}\\end{{table}}\n")
+
+
+def _markdown(text: str) -> str:
+    """Return ``text`` with markup escaped; underscores within words are not markup and stay unchanged."""
+    return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
+def _latex(text: str) -> str:
+    """Return ``text`` with LaTeX's special characters escaped, a minus and quotes as it sets them, the best in bold."""
+    escaped = re.sub('"([^"]*)"', r"``\1''", text.translate(_LATEX))
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", re.sub(r"^-(?=\d)", "$-$", escaped))

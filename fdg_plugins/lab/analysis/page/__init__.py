@@ -28,9 +28,8 @@ from fdg_plugins.lab.analysis.figures import pictures_of
 from fdg_plugins.lab.analysis.figures.drawing import draw, render
 from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
 from fdg_plugins.lab.analysis.figures.picture import Picture
-from fdg_plugins.lab.analysis.render import NONE, Sheet
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
-from fdg_plugins.lab.analysis.table import Table
+from fdg_plugins.lab.analysis.table import NONE, Sheet, Table
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.record.evaluation import EvaluationResult
 from fdg_plugins.record.method_settings import method_settings
