@@ -83,10 +83,7 @@ def _text(numbers: Sequence[float], sign: str) -> str:
 def _notes(result: EvaluationResult) -> Iterator[str]:
     for model in (one.name for one in result.models):
         if scores := [site.models[model] for site in result.sites.values() if model in site.models]:
-            remarks = [
-                *result.learned.remarks(pooled_sums(scores), result.classes),
-                *result.learned.remarks_on_counts(result.counts(scores), result.classes),
-            ]
+            remarks = result.learned.remarks(pooled_sums(scores), result.counts(scores), result.classes)
             yield from [f"{POOLED}, {model}: {'; '.join(remarks)}."] if remarks else []
     yield from (f"not evaluated: {site}: {reason}" for site, reason in result.left_out.items())
     for site, one in result.sites.items():
