@@ -18,9 +18,8 @@ import pandas as pd
 
 from fdg_plugins.lab.analysis import RULES, method_name
 from fdg_plugins.lab.analysis.comparable import FREE_FIELDS
-from fdg_plugins.lab.analysis.runs import read_runs
+from fdg_plugins.lab.analysis.runs import COUNT, CURVES_FILE, NUMBERS, OWN, SELECTIONS_FILE, SITES_FILE, SUM, read_runs
 from fdg_plugins.lab.analysis.selection import selected
-from fdg_plugins.lab.analysis.studies import COUNT, CURVES_FILE, NUMBERS, OWN, SELECTIONS_FILE, SITES_FILE, SUM
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.record.run_record import RunRecord
 

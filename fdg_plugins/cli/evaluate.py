@@ -10,11 +10,10 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.jobs import free_target
 from fdg_plugins.cli.options import introduce
-from fdg_plugins.errors import counted, load_extra
+from fdg_plugins.errors import counted
 from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
 from fdg_plugins.lab.engine.one_process import log_to
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
-from fdg_plugins.record.evaluation import evaluation_table
 from fdg_plugins.record.finished_model import read_model
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.storage import write_bytes
@@ -68,12 +67,13 @@ def evaluate(
 def show_result(file: Path, to: Path | None) -> None:
     """Print the table, and write page and figures with their numbers to the folder ``to``; None: that of the file."""
     result, to = read_result(file), to or file.parent
-    say(evaluation_table(result))
-    load_extra("matplotlib", "the figures of fdg evaluate", "lab")
+    from fdg_plugins.lab.analysis.evaluated import sheet_of
     from fdg_plugins.lab.analysis.figures.drawing import write_figure
     from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
-    from fdg_plugins.lab.analysis.page.contents import make_page
+    from fdg_plugins.lab.analysis.page import make_page
+    from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 
+    say(rendered([sheet_of(result)], TERMINAL).rstrip())
     for picture in pictures_of_evaluation(result):
         say(write_figure(picture, to))
     page = to / "evaluation.html"

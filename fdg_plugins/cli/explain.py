@@ -27,14 +27,10 @@ PIPE_COLUMNS = 80
 
 
 class Run(NamedTuple):
-    """The settings that a job runs, by name: of its aggregator and objective as in its config, completed by defaults.
-
-    ``weighting`` is empty if the aggregator's weighting has no settings.
-    """
+    """The settings that a job runs, by name: of aggregator and objective as in its config, completed by defaults."""
 
     said: JobSettings
     aggregator: dict[str, Any]
-    weighting: dict[str, Any]
     objective: dict[str, Any]
 
 
@@ -42,13 +38,11 @@ def run_of(composition: Composition, dataset: str) -> Run:
     """Return the settings that a job runs for a composition; raise ``SettingsError`` if its parts are incompatible."""
     said = job_settings(composition, dataset, {})
     aggregator = make_aggregator(said.aggregator_spec).settings()
-    weighting: dict[str, Any] = {}
     if "weighting" in aggregator:
         rule = make_weighting(aggregator["weighting"])
-        weighting = {name: getattr(rule, name) for name in parameters_of(type(rule)) if hasattr(rule, name)}
-    if weighting:
-        aggregator["weighting"] = {"name": composition.weighting, **weighting}
-    return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, weighting, said.objective.settings())
+        if own := {name: getattr(rule, name) for name in parameters_of(type(rule)) if hasattr(rule, name)}:
+            aggregator["weighting"] = {"name": composition.weighting, **own}
+    return Run(said, {"name": said.aggregator_spec["name"], **aggregator}, said.objective.settings())
 
 
 def settings_in(run: Run, record: Method) -> dict[str, Any]:
@@ -56,7 +50,9 @@ def settings_in(run: Run, record: Method) -> dict[str, Any]:
 
     A method whose weighting is combined with another's direction contributes no aggregator.
     """
-    found = dict(run.weighting) if record.weighting is not None else {}
+    found: dict[str, Any] = {}
+    if record.weighting is not None and isinstance(weighting := run.aggregator.get("weighting"), Mapping):
+        found |= weighting
     if record.key == run.aggregator["name"]:  # only the names of parts whose settings are shown separately
         found = {name: value["name"] if isinstance(value, Mapping) else value for name, value in run.aggregator.items()}
     if record.objective is not None:

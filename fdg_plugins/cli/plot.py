@@ -8,9 +8,10 @@ from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.report import PathsArgument, RoundsOption, runs_below
-from fdg_plugins.errors import DataError, load_extra
+from fdg_plugins.errors import DataError, check_choice
 from fdg_plugins.lab.analysis.facts import notes_on_runs
-from fdg_plugins.lab.analysis.figures import kinds_of, make_pictures, pictures_of
+from fdg_plugins.lab.analysis.figures import ALL, KINDS, make_pictures, pictures_of
+from fdg_plugins.lab.analysis.figures.drawing import write_figure
 
 
 def plot(
@@ -34,16 +35,13 @@ def plot(
       fdg plot sensitivity sweeps/kappa --to figures/kappa
     """
     runs = runs_below(paths, rounds)
-    load_extra("matplotlib", "fdg plot", "lab")
-    from fdg_plugins.lab.analysis.figures.drawing import write_figure
-
-    kinds = kinds_of(kind)
-    made, lacking = pictures_of(kinds, runs) if len(kinds) > 1 else (make_pictures(kind, runs), {})
+    check_choice("KIND", kind, (ALL, *KINDS))
+    made, lacking = pictures_of(runs) if kind == ALL else (make_pictures(kind, runs), {})
     for name, reason in lacking.items():
         say(f"{name} is left out: {reason}", style="yellow", on_stderr=True)
     for note in notes_on_runs(runs):
         say(f"Note: {note}", style="yellow", on_stderr=True)
     if not made:
-        raise DataError(f"these runs allow no figure of the kinds {', '.join(kinds)}.")
+        raise DataError(f"these runs allow no figure of the kinds {', '.join(KINDS)}.")
     for picture in made:
         say(write_figure(picture, to))

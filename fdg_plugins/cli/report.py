@@ -17,7 +17,6 @@ from fdg_plugins.record.evaluation import EvaluationResult
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.storage import write_bytes
 
-Rule = Literal["last", "source_validation", "source_worst", "oracle"]
 RuleOrAll = Literal["last", "source_validation", "source_worst", "oracle", "all"]
 Against = Literal["paper", "fedomg", "feddg-ga", "feddim", "fediir"]
 FORMS = {".txt": "terminal", ".md": "markdown", ".csv": "csv", ".tex": "latex"}
@@ -113,29 +112,25 @@ def report(
         check_choice("the suffix of --to", file.suffix, (*FORMS, PAGE))
     evaluations = evaluations_below(paths) if any(file.suffix == PAGE for file in files) else {}
     runs = runs_below(paths, rounds, evaluations)
-    table = _table(runs, selection, against, choose or ()) if runs else None
-
-    def written(suffix: str) -> str:
-        if suffix == PAGE:
-            from fdg_plugins.lab.analysis.page.contents import make_page
-
-            return make_page(runs, table, list(evaluations.values()), paths)
-        if table is None:
-            raise SettingsError(field="the suffix of --to", value=suffix, expected=f"{PAGE} for an evaluation alone")
-        return table.text(FORMS[suffix])
-
+    table = _table(runs, selection, against, choose or []) if runs else None
     for file in files:
-        write_bytes(file, written(file.suffix).encode())
+        if file.suffix == PAGE:
+            from fdg_plugins.lab.analysis.page import make_page
+
+            text = make_page(runs, table, list(evaluations.values()), paths)
+        elif table is None:
+            raise SettingsError(field="the suffix of --to", value=file.suffix, expected=f"{PAGE} for an evaluation")
+        else:
+            text = table.text(FORMS[file.suffix])
+        write_bytes(file, text.encode())
         say(f"{file}: written")
-    if not files:
-        text = Text(written(".txt"))
-        text.highlight_regex(r"\*\*.+?\*\*", "bold")
-        Console(highlight=False, soft_wrap=True).print(text, end="")
+    if table is not None and not files:
+        shown = Text(table.text())
+        shown.highlight_regex(r"\*\*.+?\*\*", "bold")
+        Console(highlight=False, soft_wrap=True).print(shown, end="")
 
 
-def _table(
-    runs: Sequence[Run], selection: RuleOrAll | None, against: Against | None, choose: Sequence[str] | None
-) -> Table:
+def _table(runs: Sequence[Run], selection: str | None, against: str | None, choose: Sequence[str]) -> Table:
     if is_of_sites(runs):
         if choose or selection not in (None, "last"):
             raise SettingsError(
@@ -144,4 +139,4 @@ def _table(
             )
         return build_sites_table(runs, against)
     rules = tuple(RULES) if selection == "all" else (selection or "source_validation",)
-    return build_table(runs, rules, against, tuple(dict.fromkeys(choose or [])))
+    return build_table(runs, rules, against, tuple(dict.fromkeys(choose)))

@@ -8,8 +8,8 @@ import pytest
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.analysis import Run, build_table
-from fdg_plugins.lab.analysis.comparable import group_runs
-from fdg_plugins.lab.analysis.selection import Chosen, choose
+from fdg_plugins.lab.analysis.comparable import group_runs, value_of
+from fdg_plugins.lab.analysis.selection import choose
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import FEDAVG, FEDGA, fedomg, labels, lines, means, run
 
@@ -30,8 +30,10 @@ SWEEP: Sequence[Run] = [
 PLAIN = [run(f"fedavg-{target}", FEDAVG, target, 0, (0.5,)) for target in ("photo", "sketch")]
 
 
-def chosen(runs: Sequence[Run], *settings: str) -> list[Chosen]:
-    return [one for group in group_runs(runs, settings) for one in choose(group)[1]]
+def chosen(runs: Sequence[Run], *settings: str) -> dict[str, tuple[Any, ...]]:
+    """Return the values that are chosen for each held-out domain."""
+    kept = [run for group in group_runs(runs, settings) for run in choose(group)[0].runs]
+    return {run.target: tuple(value_of(run, name) for name in settings) for run in kept}
 
 
 def test_the_best_on_source_validation_is_taken_for_each_held_out_domain() -> None:
@@ -53,18 +55,19 @@ def test_the_held_out_domain_moves_no_choice() -> None:
         for found in one.record.evaluations
     ]
     for runs in (SWEEP, others):
-        assert [one.value for one in chosen(runs, "kappa")] == [(0.5,), (0.1,)]
+        assert chosen(runs, "kappa") == {"photo": (0.5,), "sketch": (0.1,)}
 
 
 def test_the_mean_is_over_the_seeds_that_all_values_have_and_of_equal_ones_the_smallest_is_taken() -> None:
     extra = swept(0.1, "photo", 2, 1.0, 0.0)  # 0.5 has no run with this seed
-    (found,) = chosen([*SWEEP[:4], extra], "kappa")
-    assert (found.value, found.seeds) == ((0.5,), (0, 1))
-    assert chosen([swept(kappa, "photo", 0, 0.5, 0.5) for kappa in (10, 2, 0.5)], "kappa")[0].value == (0.5,)
+    (group,) = group_runs([*SWEEP[:4], extra], ("kappa",))
+    best, note = choose(group)
+    assert ({value_of(run, "kappa") for run in best.runs}, "seeds 0, 1)" in note) == ({0.5}, True)
+    assert chosen([swept(kappa, "photo", 0, 0.5, 0.5) for kappa in (10, 2, 0.5)], "kappa") == {"photo": (0.5,)}
     scores = {0.9: (0.9, 0.8), 0.1: (0.85, 0.85)}
     assert sum(scores[0.9]) / 2 > sum(scores[0.1]) / 2, "by a rounding error"
     runs = [swept(kappa, "photo", seed, own, 0.5) for kappa, of in scores.items() for seed, own in enumerate(of)]
-    assert [one.value for one in chosen(runs, "kappa")] == [(0.1,)]
+    assert chosen(runs, "kappa") == {"photo": (0.1,)}
 
 
 def test_settings_are_chosen_together_and_by_each_method() -> None:
@@ -73,7 +76,7 @@ def test_settings_are_chosen_together_and_by_each_method() -> None:
         return run(f"{kappa} {server_lr}", method, "photo", 0, (0.1,), sources=[(score,) * 3])
 
     runs = [of(0.1, 1.0, 0.5), of(0.1, 0.05, 0.6), of(0.5, 1.0, 0.7), of(0.5, 0.05, 0.6)]
-    assert [one.value for one in chosen(runs, "kappa", "server_lr")] == [(0.5, 1.0)]
+    assert chosen(runs, "kappa", "server_lr") == {"photo": (0.5, 1.0)}
     expected = ["FedOMG (server_lr 0.05, kappa chosen)", "FedOMG (server_lr 1.0, kappa chosen)"]
     assert labels(build_table(runs, choosing=("kappa",))) == expected
 

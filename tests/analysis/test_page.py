@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from fdg_plugins.lab.analysis.page import Section, html_page
-from fdg_plugins.lab.analysis.render import Sheet
+from fdg_plugins.lab.analysis.table import Sheet
 from tests.analysis.browser import browser
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, keep, runs_of
 from tests.cli.commands import check_refusal, fdg

@@ -9,7 +9,7 @@ import pytest
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.lab.analysis import Run, build_table
-from fdg_plugins.lab.analysis.pairing import Comparison, compare
+from fdg_plugins.lab.analysis.comparisons import differences
 from fdg_plugins.record.round_record import Method
 from fdg_plugins.tasks import ScoreKind
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, lines, run, runs_of
@@ -26,10 +26,9 @@ RUNS: Sequence[Run] = [
 DIGITS = {"dataset": "rotateddigits", "rounds": 5, "keep_momentum": False}
 
 
-def compared(runs: Sequence[Run], rules: Sequence[str] = ("last",)) -> Comparison:
-    found = build_table(runs, rules).comparison
-    assert found is not None
-    return found
+def compared(runs: Sequence[Run], kind: str = "paired_difference", *rules: str) -> dict[str, dict[str, Any]]:
+    """Return the lines of ranks or differences by label."""
+    return {line["label"]: line for line in lines(build_table(runs, rules or ("last",)), kind=kind)}
 
 
 def weighed(**settings: Any) -> Method:
@@ -37,61 +36,52 @@ def weighed(**settings: Any) -> Method:
     return FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, **settings}})
 
 
-def row(found: Comparison, label: str) -> dict[str, Any]:
-    return dict(found.rows.set_index("label").loc[label])
-
-
 def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_of_pairs() -> None:
-    found = row(compared(RUNS), "FedOMG")
+    found = compared(RUNS)["FedOMG"]
     pairs = {place: float(value) for place, value in (one.split(":") for one in found["values"].split(";"))}
     assert pairs == pytest.approx({"photo/0": 0.1, "photo/1": 0.3, "sketch/0": -0.1})
     # The deviations from 0.1 are 0, 0.2 and -0.2: variance 0.08 / 2, error its root over the root of 3.
-    assert (found["difference"], found["se"], found["pairs"]) == pytest.approx((0.1, math.sqrt(0.04 / 3), 3))
-    # The domains' means are 0.2 and -0.1: variance 0.3**2 / 2, error its root over the root of 2.
-    assert (found["se_over"], found["places"]) == pytest.approx((0.15, 2))
-    one = row(compared(RUNS), "FedDG-GA")
-    assert (one["difference"], one["pairs"]) == pytest.approx((0.1, 1))
-    assert math.isnan(one["se"])
+    assert (found["mean"], found["standard_error"], found["pairs"]) == pytest.approx((0.1, math.sqrt(0.04 / 3), 3))
+    one = compared(RUNS)["FedDG-GA"]
+    assert (one["mean"], one["pairs"]) == pytest.approx((0.1, 1))
+    assert one["standard_error"] is None
     # What is common to all cells of a domain changes no difference.
     harder = [*runs_of(FEDAVG, {"photo": (0.5, 0.6), "sketch": (0.1,)})]
     harder += runs_of(FEDOMG, {"photo": (0.6, 0.9), "sketch": (0.0,)})
-    other = row(compared(harder), "FedOMG")
-    assert (other["difference"], other["se"]) == pytest.approx((found["difference"], found["se"]))
+    other = compared(harder)["FedOMG"]
+    assert (other["mean"], other["standard_error"]) == pytest.approx((found["mean"], found["standard_error"]))
 
 
 def test_ranks_are_over_the_cells_that_all_have_and_equal_scores_share_theirs() -> None:
-    found = compared(RUNS).rows.set_index("label")
-    assert set(found["common"]) == {1}
-    assert dict(found["rank"]) == {"FedAvg": 3.0, "FedOMG": 1.5, "FedDG-GA": 1.5}
-    without = compared([run for run in RUNS if run.method != "fedga"]).rows.set_index("label")
-    assert dict(without["rank"]) == pytest.approx({"FedAvg": 5 / 3, "FedOMG": 4 / 3})
+    found = compared(RUNS, "mean_rank")
+    assert {line["pairs"] for line in found.values()} == {1}
+    assert {label: line["mean"] for label, line in found.items()} == {"FedAvg": 3.0, "FedOMG": 1.5, "FedDG-GA": 1.5}
+    without = compared([run for run in RUNS if run.method != "fedga"], "mean_rank")
+    assert {label: line["mean"] for label, line in without.items()} == pytest.approx({"FedAvg": 5 / 3, "FedOMG": 4 / 3})
     distance = ScoreKind("distance", "Distance", higher_is_better=False)
     values = {"fedavg": 0.1, "fedomg": 0.3, "fedga": 0.2}
     scores = [(name, "last", "photo", seed, value) for name, value in values.items() for seed in (0, 1)]
-    least = compare(scores, "fedavg", distance)
-    assert least is not None
-    assert list(least.rows["rank"]) == [1.0, 3.0, 2.0]
+    assert list(differences(scores, "fedavg", distance)["rank"]) == [1.0, 3.0, 2.0]
 
 
 def test_oracle_average_and_references_are_not_compared() -> None:
-    found = compared(RUNS, ("last", "source_validation", "oracle")).rows
-    assert (set(found["rule"]), len(found)) == ({"last", "source_validation"}, 6)
+    table = build_table(RUNS, ("last", "source_validation", "oracle"))
+    found = lines(table, kind="mean_rank")
+    assert ({line["selection"] for line in found}, len(found)) == ({"last", "source_validation"}, 6)
     everywhere = dict.fromkeys(DOMAINS, (0.5, 0.6))
     reference = reference_run("erm", "erm", "photo", 0, (0.9,))
     pairs = compared([*runs_of(FEDAVG, everywhere), *runs_of(FEDOMG, everywhere), reference])
     values = ";".join(f"{domain}/{seed}:0.0" for domain in sorted(DOMAINS) for seed in (0, 1))
-    assert row(pairs, "FedOMG")["values"] == values
-    assert set(pairs.rows["label"]) == {"FedAvg", "FedOMG"}
+    assert pairs["FedOMG"]["values"] == values
+    assert list(pairs) == ["FedOMG"]
 
 
 def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> None:
     table = build_table([*RUNS, *runs_of(weighed(server_lr=0.5), {"photo": (0.45, 0.4)})], ("last",))
-    assert table.comparison is not None
-    assert table.comparison.base == "FedAvg (server_lr 1.0)"
     assert "minus FedAvg (server_lr 1.0)" in table.text()
     other = [pair for rate in (0.5, 0.7) for pair in runs_of(weighed(server_lr=rate), {"photo": (0.5, 0.6)})]
     for runs in ([*other, *runs_of(FEDOMG, {"photo": (0.5, 0.6)})], RUNS[-3:], RUNS[:3], [RUNS[0], *RUNS[3:]]):
-        assert build_table(runs, ("last",)).comparison is None
+        assert build_table(runs, ("last",)).below == ()
 
 
 def test_the_defaults_are_those_of_the_data_set() -> None:
@@ -101,15 +91,15 @@ def test_the_defaults_are_those_of_the_data_set() -> None:
         for weighting in ("samples", "uniform")
         for seed in (0, 1)
     ]
-    assert compared(runs).base == "FedAvg (weighting uniform)"
+    assert "minus FedAvg (weighting uniform)" in build_table(runs).text()
 
 
 def test_text_and_numbers_have_ranks_and_pairs() -> None:
     table = build_table(RUNS, ("last",))
     assert [list(sheet.frame["method"]) for sheet in table.sheets()] == [["FedAvg", "FedDG-GA", "FedOMG"]] * 2
-    with_it, without = table.text(), table.text(paired=False)
-    assert with_it.startswith(without.rstrip())
-    rows = [line.split() for line in with_it[len(without) :].splitlines() if line.startswith("Fed")]
+    _, _, below = table.text().partition("paired with FedAvg")
+    _, _, below = below.partition("\n")
+    rows = [line.split() for line in below.splitlines() if line.startswith("Fed")]
     assert rows == [
         ["FedAvg", "3.00", "-", "-", "-", "-"],
         ["FedDG-GA", "1.50", "+10.0", "-", "-", "1"],
@@ -123,4 +113,3 @@ def test_text_and_numbers_have_ranks_and_pairs() -> None:
     (found,) = lines(table, kind="paired_difference", method="fedomg")
     assert [pair.split(":")[0] for pair in found["values"].split(";")] == ["photo/0", "photo/1", "sketch/0"]
     assert (found["pairs"], found["standard_error"]) == (3, pytest.approx(math.sqrt(0.04 / 3)))
-    assert not set(table.numbers(paired=False)["kind"]) & {"mean_rank", "paired_difference"}

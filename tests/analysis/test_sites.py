@@ -61,7 +61,7 @@ def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
 
 
 def rows(table: Table) -> list[list[str]]:
-    return text_rows(table.text("markdown", paired=False))
+    return text_rows(table.text("markdown"))
 
 
 def test_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds() -> None:
@@ -127,16 +127,16 @@ def test_methods_are_paired_with_fedavg_in_the_runs_of_one_seed_data_set_skew_an
         skewed(STEPPING, own=0.9, dataset="cifar10", drawn=2),
     ]
     table = build_sites_table(runs)
-    assert table.comparison is not None
-    found = table.comparison.rows.set_index(["label", "rule"]).loc["FedOMG", OWN]
-    # Differences on the sites' own images: 0.1, 0.4, -0.1; mean 0.4 / 3, deviations -1/30, 8/30, -7/30.
-    assert (found["difference"], found["se"]) == pytest.approx((0.4 / 3, (0.19 / 9) ** 0.5))
-    assert found["se_over"] == pytest.approx(0.175)  # the means of the two data sets are 0.25 and -0.1
-    assert found["rank"] == pytest.approx(4 / 3)
     (paired,) = lines(table, kind="paired_difference", on=OWN)
+    # Differences on the sites' own images: 0.1, 0.4, -0.1; mean 0.4 / 3, deviations -1/30, 8/30, -7/30.
+    assert (paired["mean"], paired["standard_error"]) == pytest.approx((0.4 / 3, (0.19 / 9) ** 0.5))
+    below = table.sheets()[1].frame
+    assert list(below["SE over data sets"][:2]) == ["-", "17.5"]  # the means of the two data sets are 0.25 and -0.1
+    (rank,) = lines(table, kind="mean_rank", on=OWN, method="fedomg")
+    assert rank["mean"] == pytest.approx(4 / 3)
     assert paired["values"].startswith("cifar10/alpha=0.1/1/0:-0.1")
     assert (paired["method"], paired["pairs"], paired["data"]) == ("fedomg", 3, "mnist;cifar10")
-    assert build_sites_table([skewed(FEDAVG), skewed(STEPPING, own=0.9)]).comparison is None  # one pair
+    assert build_sites_table([skewed(FEDAVG), skewed(STEPPING, own=0.9)]).below == ()  # one pair
     skews = [skewed(one, seed, alpha=alpha) for one in (FEDAVG, STEPPING) for alpha in (0.1, 0.5) for seed in (0, 1)]
     assert "SE over data sets" not in build_sites_table(skews).text()  # all are of the same images
 

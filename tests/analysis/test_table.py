@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.lab.analysis.papers import AVERAGE
-from fdg_plugins.lab.analysis.render import Sheet, rendered
+from fdg_plugins.lab.analysis.table import Sheet, rendered
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import (
@@ -38,7 +38,7 @@ FULL = {
 
 def bold(table: Table) -> list[tuple[str, int]]:
     """Return the first cell and the place of every bold cell."""
-    rows = text_rows(table.text("markdown", paired=False))
+    rows = text_rows(table.text("markdown"))
     return [(row[0], place) for row in rows for place, cell in enumerate(row) if cell.startswith("**")]
 
 
@@ -61,7 +61,7 @@ def test_missing_domains_and_seeds() -> None:
     table = build_table(
         [*runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.4,)})]
     )
-    assert text_rows(table.text("markdown", paired=False)) == [
+    assert text_rows(table.text("markdown")) == [
         ["FedAvg", "**60.0 ± 14.1 (2)**", "50.0 (1)"],
         ["FedOMG", "40.0 (1)", "missing"],
     ]
@@ -92,7 +92,7 @@ def test_rows_are_in_their_usual_order_with_references_below() -> None:
         *runs_of(FEDOMG, {"photo": (0.6,)}),
     ]
     table = build_table(runs, ("last",))
-    names = [row[0] for row in text_rows(table.text("markdown", paired=False))]
+    names = [row[0] for row in text_rows(table.text("markdown"))]
     heading = "References (pooled source data, or each site alone):"
     assert names == ["FedAvg", "FedOMG", "Mine", heading, "ERM", "IRM"]
     assert bold(table) == [("FedOMG", 1), ("ERM", 1)]  # the best of each block
@@ -121,7 +121,7 @@ def test_the_best_as_printed_is_bold_by_rule_and_never_of_the_oracle() -> None:
         ],
         ("last", "source_validation", "oracle"),
     )
-    marked = [row[:2] for row in text_rows(rules.text("markdown", paired=False)) if row[2].startswith("**")]
+    marked = [row[:2] for row in text_rows(rules.text("markdown")) if row[2].startswith("**")]
     assert marked == [["FedAvg", "last round"], ["FedOMG", "source validation"]]
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis import Run, build_table
+from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, evaluation, lines, means, run
 
@@ -30,21 +30,36 @@ def federated(target: str, seed: int, source: float, accuracy: float) -> Run:
     return run(f"fed-{target}-{seed}", FEDAVG, target, seed, (accuracy,), sources=[(source,) * 3])
 
 
-def test_the_difference_has_an_interval_over_seeds_at_home_and_over_held_out_domains_elsewhere() -> None:
-    gains = {("photo", 0): 0.1, ("photo", 1): 0.3, ("sketch", 0): 0.2, ("sketch", 1): 0.4}
+def compared(targets: tuple[str, ...], seeds: int) -> tuple[Table, dict[tuple[str, int], float]]:
+    """Return the table of runs with a gain by domain and by seed, and the gain of each pair."""
+    by_domain, by_seed = {"photo": 0.1, "sketch": 0.2, "cartoon": 0.4}, (0.0, 0.1, -0.05)
+    gains = {(target, seed): by_domain[target] + by_seed[seed] for target in targets for seed in range(seeds)}
     runs = [trained_alone(*pair) for pair in gains]
-    runs += [federated(*pair, 0.5 + gain, 0.3 + gain) for pair, gain in gains.items()]
-    table = build_table(runs)
+    return build_table([*runs, *(federated(*pair, 0.5 + gain, 0.3 + gain) for pair, gain in gains.items())]), gains
+
+
+def test_the_difference_has_an_interval_over_seeds_at_home_and_over_held_out_domains_elsewhere() -> None:
+    targets = ("photo", "sketch", "cartoon")
+    table, gains = compared(targets, 3)
     assert means(table)["Local", "photo"] == pytest.approx(0.3)
     found = {(line["site"], line["on"]): line for line in lines(table, kind="federated_minus_alone")}
     assert set(found) == set(itertools.product(DOMAINS, ("own data", "held out")))
-    home, away = found["cartoon", "own data"], found["cartoon", "held out"]
-    assert (home["mean"], home["pairs"]) == (pytest.approx(0.75 - 0.8), 4)
-    for line, values in ((home, (-0.15, 0.05)), (away, (0.2, 0.3))):  # means over domains by seed, and the reverse
-        low, high = stats.t.interval(0.95, 1, sum(values) / 2, stats.sem(values))
+    home, away = found["art_painting", "own data"], found["art_painting", "held out"]
+    of_seeds = [sum(gains[target, seed] - 0.3 for target in targets) / 3 for seed in range(3)]
+    of_domains = [sum(gains[target, seed] for seed in range(3)) / 3 for target in targets]
+    for line, values in ((home, of_seeds), (away, of_domains)):
+        low, high = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
         assert (line["mean"] - line["interval"], line["mean"] + line["interval"]) == pytest.approx((low, high))
-    alone, both = (lines(table, kind=kind, site="cartoon", on="own data")[0] for kind in ("alone", "federated"))
-    assert (alone["mean"], both["mean"]) == (pytest.approx(0.8), pytest.approx(0.75))
+        assert line["pairs"] == 9
+    alone, both = (lines(table, kind=kind, site="art_painting", on="own data")[0] for kind in ("alone", "federated"))
+    assert (alone["mean"], both["mean"]) == (pytest.approx(0.8), pytest.approx(0.8 + sum(of_seeds) / 3))
+
+
+def test_two_values_have_a_standard_error_and_no_interval() -> None:
+    table, _ = compared(("photo", "sketch"), 2)
+    (line,) = lines(table, kind="federated_minus_alone", site="cartoon", on="held out")
+    assert (line["mean"], line["standard_error"], line["interval"]) == (pytest.approx(0.2), pytest.approx(0.05), None)
+    assert "+20.0 (n=2, SE 5.0)" in table.text()
 
 
 def test_one_seed_gives_no_interval_and_the_table_says_so() -> None:

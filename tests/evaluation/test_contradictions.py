@@ -11,7 +11,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.evaluation import take_scores
 from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores, evaluation_table
+from fdg_plugins.lab.analysis.evaluated import sheet_of
+from fdg_plugins.lab.analysis.table import TERMINAL, rendered
+from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
 from fdg_plugins.tasks.counts import pack, unpack
 from tests.controllers.federation_stubs import CLASSES, census_reply
 
@@ -60,7 +62,7 @@ def take(result: EvaluationResult, number: int, told: dict[str, Any]) -> None:
 
 def test_an_honest_answer_is_taken_and_the_table_has_the_difference(result: EvaluationResult) -> None:
     take(result, 1, honest((6, 2), {"0": (4, 1, 4, 1)}))
-    table = evaluation_table(result)
+    table = rendered([sheet_of(result)], TERMINAL)
     assert "50.0 [20.0, 80.0]" in table
     assert "+30.0" in table
     assert "not evaluated: cartoon" in table
@@ -70,7 +72,7 @@ def test_a_pair_with_a_model_that_the_server_could_not_use_is_left_out(result: E
     del result.sites["sketch"].models["first"]
     take(result, 1, honest((6, 2), {"0": (4, 1, 4, 1)}))
     assert result.sites["sketch"].models["second"].pairs == {}
-    assert "minus first" in evaluation_table(result)
+    assert "minus first" in rendered([sheet_of(result)], TERMINAL)
 
 
 def test_a_class_of_few_images_may_be_withheld(result: EvaluationResult) -> None:
@@ -81,7 +83,7 @@ def test_a_class_of_few_images_may_be_withheld(result: EvaluationResult) -> None
         counts[1] = 0
         told["counts"][name] = pack(counts)
     take(result, 1, told | {"withheld": (1,)})
-    assert "without the scores by class of elephant" in evaluation_table(result)
+    assert "without the scores by class of elephant" in rendered([sheet_of(result)], TERMINAL)
 
 
 def without_class(told: dict[str, Any]) -> None:
@@ -129,7 +131,7 @@ def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], res
     told = label_accuracies(8.5, {"0": gains})
     if pair == {200: 5, 300: 5}:
         take(multilabel, 1, told)
-        assert "+25.0 [+10.0, +40.0]" in evaluation_table(multilabel)
+        assert "+25.0 [+10.0, +40.0]" in rendered([sheet_of(multilabel)], TERMINAL)
     else:
         with pytest.raises(ContributionError):
             take(multilabel, 1, told)

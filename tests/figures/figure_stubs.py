@@ -2,13 +2,14 @@
 """What the tests of figures share: runs with rounds made in code, and a chart of a handful of numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.estimates import estimate
-from fdg_plugins.lab.analysis.figures.picture import Chart, Line, Panel, numbered_look
+from fdg_plugins.lab.analysis.figures.picture import COLUMNS, Chart, Panel, numbered_look
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, Method, RoundRecord
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, census_reply, finished
@@ -101,18 +102,25 @@ def with_accuracy(method: Method, accuracy: float, target: str = "photo", seed: 
 
 def small_chart() -> Chart:
     """Return a chart of two methods in two panels over three rounds, two seeds each."""
-
-    def line(number: int, label: str, quantity: str) -> Line:
-        points = {x: estimate({0: 0.2 * x, 1: 0.2 * x + 0.05 + number / 10}) for x in range(3)}
-        return Line(label, numbered_look(number), {x: point for x, point in points.items() if point}, quantity)
-
-    lines = [line(*one, of) for one in enumerate(("FedAvg", "FedOMG")) for of in ("target", "source")]
-    panel = Panel("held out: photo", "accuracy", tuple(lines), is_fraction=True)
+    panels = tuple(Panel(f"held out: {target}", "accuracy") for target in ("photo", "sketch"))
+    rows = [
+        {
+            **{"panel": panel.title, "y_label": panel.y_label, "label": label, "line": label, "quantity": quantity},
+            **{"look": numbered_look(number), "level": False, "x": x},
+            **estimate({0: 0.2 * x, 1: 0.2 * x + 0.05 + number / 10}),
+        }
+        for panel in panels
+        for number, label in enumerate(("FedAvg", "FedOMG"))
+        for quantity in ("target", "source")
+        for x in range(3)
+    ]
     return Chart(
         name="small",
         title="A small chart",
         caption="[STAND-IN, from scratch] STAND-IN for PACS",
+        frame=pd.DataFrame(rows, columns=COLUMNS, dtype=object),
         x_label="round",
-        panels=(panel, replace(panel, title="held out: sketch")),
+        panels=panels,
         quantities=("target", "source"),
+        is_fraction=True,
     )

@@ -10,31 +10,40 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fdg_plugins.lab.analysis.figures.drawing import MANY_SITES, draw, render
-from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture, numbered_look
-from fdg_plugins.lab.analysis.figures.reliability import Curve, Reliability
+from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture, Reliability, numbered_look
 from tests.figures.figure_stubs import small_chart
 
 LONG = "FedOMG + GA + DIM (kappa 0.1, server_lr 1.0, idle_below 1e-05, damping released)"
 
 
 def counts(sites: int = 30) -> Counts:
-    index = pd.MultiIndex.from_tuples([("second" if one > sites / 2 else "first", f"{one}") for one in range(sites)])
-    table = pd.DataFrame([(one, 0, 7) for one in range(sites)], index=index, columns=["airplane", "cat", "ship"])
-    return Counts(name="partition", title="A title", caption="STAND-IN for PACS, from scratch", counts=table)
+    rows = [
+        {"site": f"{site}", "domain": "second" if site > sites / 2 else "first", "class": name, "images": images}
+        for site in range(sites)
+        for name, images in (("airplane", site), ("cat", 0), ("ship", 7))
+    ]
+    caption = "STAND-IN for PACS, from scratch"
+    return Counts(name="partition", title="A title", caption=caption, frame=pd.DataFrame(rows))
 
 
 def long_lines() -> Chart:
     chart = small_chart()
-    lines = tuple(replace(line, label=f"{line.label}: {LONG}") for line in chart.panels[0].lines)
-    return replace(chart, panels=tuple(replace(panel, lines=lines) for panel in chart.panels))
+    return replace(chart, frame=chart.frame.assign(label=chart.frame["label"] + f": {LONG}"))
 
 
 def diagrams() -> Reliability:
-    histogram = np.zeros((2, 512), dtype=int)
-    histogram[:, [200, 400, 511]] = [[20, 10, 2], [20, 60, 3]]
-    curves = [Curve(label, numbered_look(number), histogram) for number, label in enumerate(("FedAvg", LONG))]
-    panels = {f"held out: {target}": curves for target in ("photo", "sketch", "cartoon")}
-    return Reliability(name="reliability", title="A title", caption="STAND-IN for PACS", panels=panels)
+    bins = [
+        {"images": images, "confidence": confidence, "correct": correct, "few": str(images < 30).lower()}
+        for images, confidence, correct in ((40, 0.4, 0.5), (70, 0.8, 0.9), (5, 1.0, 0.6))
+    ]
+    curves = [
+        {"panel": f"held out: {target}", "line": label, "look": numbered_look(number), **one}
+        for target in ("photo", "sketch", "cartoon")
+        for number, label in enumerate(("FedAvg", LONG))
+        for one in bins
+    ]
+    frame = pd.DataFrame(curves, dtype=object).assign(models=1, calibration_error=0.1)
+    return Reliability(name="reliability", title="A title", caption="STAND-IN for PACS", frame=frame)
 
 
 PICTURES: dict[str, Picture] = {
@@ -69,9 +78,11 @@ def test_bytes_repeat_carry_the_caption_and_nothing_is_covered(kind: str) -> Non
 def test_every_line_is_its_numbers_and_many_alike_are_their_median() -> None:
     chart = small_chart()
     for axes, panel in zip(draw(chart).axes, chart.panels, strict=True):
-        for drawn, line in zip(axes.lines, panel.lines, strict=True):
-            np.testing.assert_array_equal(drawn.get_xydata(), np.transpose(line.means))
-    many = replace(chart.panels[0], lines=(chart.panels[0].lines[0],) * (MANY_SITES + 1))
-    (axes,) = draw(replace(chart, panels=(many,))).axes
+        lines = [line for _, line in chart.of(panel).groupby(["label", "quantity"], sort=False)]
+        for drawn, line in zip(axes.lines, lines, strict=True):
+            np.testing.assert_array_equal(drawn.get_xydata(), line[["x", "mean"]].to_numpy(float))
+    line = chart.of(chart.panels[0])[:3]
+    many = pd.concat([line.assign(line=f"site-{number}") for number in range(MANY_SITES + 1)])
+    (axes,) = draw(replace(chart, panels=chart.panels[:1], frame=many)).axes
     assert len(axes.lines) == 1
     assert len(axes.collections) == 2  # the range, and that between the quartiles

@@ -13,7 +13,7 @@ from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import varied_settings
 from fdg_plugins.lab.analysis.figures import Chart, make_pictures
 from fdg_plugins.lab.analysis.figures.charts import AVERAGE, domain_order, over_seeds, slug, sources_by_round
-from fdg_plugins.lab.analysis.figures.picture import Line, Scale, numbered_look
+from fdg_plugins.lab.analysis.figures.picture import numbered_look
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, fedomg
@@ -28,15 +28,17 @@ def charts(kind: str, runs: Sequence[Run]) -> list[Chart]:
     return [picture for picture in pictures if isinstance(picture, Chart)]
 
 
-def means(line: Line) -> dict[float, float]:
-    return {x: point.mean for x, point in line.points.items()}
+def lines(chart: Chart, *by: str) -> dict[Any, dict[float, float]]:
+    """Return the means of each line by ``x``; ``by``: the columns that name a line."""
+    found = chart.frame.groupby([*by], sort=False)
+    return {key if by[1:] else key[0]: dict(zip(of["x"], of["mean"], strict=True)) for key, of in found}
 
 
 def test_over_seeds_where_there_are_finite_values() -> None:
     values: dict[int, dict[float, float | None]] = {0: {0.0: 0.1, 1.0: 0.2}, 1: {0.0: 0.3, 1.0: math.nan, 2.0: 0.4}}
     points = over_seeds([figure_run(seed=seed) for seed in (1, 0)], lambda run: values[run.seed])
-    assert (points[0.0].mean, points[0.0].std) == pytest.approx((0.2, math.sqrt(0.02)))
-    assert [(x, point.count) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
+    assert (points[0.0]["mean"], points[0.0]["std"]) == pytest.approx((0.2, math.sqrt(0.02)))
+    assert [(x, point["seeds"]) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
 
 
 def test_names_looks_and_order_of_domains() -> None:
@@ -67,13 +69,14 @@ def test_convergence_shows_target_and_sources_of_each_held_out_domain() -> None:
     runs.append(figure_run(fedomg(), "sketch", scores=[{"sketch": judged(accuracy=0.4)}]))
     (chart,) = charts("convergence", runs)
     assert [panel.title for panel in chart.panels] == ["held out: photo", "held out: sketch"]
-    target, sources = chart.panels[0].lines
-    assert (target.label, target.quantity, sources.quantity) == ("FedAvg", *chart.quantities)
-    assert means(target) == pytest.approx({0: 0.1, 1: 0.35})
-    assert target.points[1].std == pytest.approx(statistics.stdev([0.3, 0.4]))
-    assert means(sources) == pytest.approx({0: 0.5, 1: 0.7})
+    target, sources = chart.quantities
+    found = lines(chart, "panel", "label", "quantity")
+    assert found["held out: photo", "FedAvg", target] == pytest.approx({0: 0.1, 1: 0.35})
+    assert found["held out: photo", "FedAvg", sources] == pytest.approx({0: 0.5, 1: 0.7})
+    assert chart.frame["std"][1] == pytest.approx(statistics.stdev([0.3, 0.4]))
     # Nobody judged the sources of the other run: there is no such line, not one of zeros.
-    assert [(line.label, means(line)) for line in chart.panels[1].lines] == [("FedOMG", {0: 0.4})]
+    assert found["held out: sketch", "FedOMG", target] == {0: 0.4}
+    assert len(found) == 3
 
 
 def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() -> None:
@@ -89,8 +92,8 @@ def test_a_mean_over_some_of_the_source_domains_is_not_shown_as_that_over_all() 
 def test_a_reference_with_more_checkpoints_than_rounds_is_a_level_line() -> None:
     erm = Method(aggregator="CentralisedERM", settings={"optimizer": "adam", "steps": 300, "checkpoint_every": 25})
     (chart,) = charts("convergence", [figure_run(), figure_run(erm, protocol={"rounds": 12})])
-    levels = [line for line in chart.panels[0].lines if line.is_constant]
-    assert [(line.label, list(line.points)) for line in levels] == [("ERM", [0, 2])]
+    levels = chart.frame[chart.frame["level"].astype(bool)]
+    assert [*zip(levels["label"], levels["x"], strict=True)] == [("ERM", 0), ("ERM", 2)]
     assert "25 steps of a reference count as a round" in chart.caption
 
 
@@ -102,14 +105,13 @@ def test_cosines_have_a_line_per_site_and_the_mean_beside_the_direction_where_th
     ]
     found = charts("cosines", [figure_run(fedomg(), rounds=rounds), figure_run(FEDAVG, rounds=rounds)])
     assert [chart.name for chart in found] == ["cosines-fedavg", "cosines-fedomg"]
-    lines = {(line.label, line.quantity): means(line) for line in found[1].lines}
-    direction, mean = found[1].quantities
-    assert lines["cartoon", direction] == {1: 0.9, 2: 0.5}
-    assert lines["cartoon", mean] == {1: 0.7, 2: 0.6}
-    assert lines["sketch", direction] == {1: 0.9}
+    shown, (direction, mean) = lines(found[1], "label", "quantity"), found[1].quantities
+    assert shown["cartoon", direction] == {1: 0.9, 2: 0.5}
+    assert shown["cartoon", mean] == {1: 0.7, 2: 0.6}
+    assert shown["sketch", direction] == {1: 0.9}
     same = [one_round(1, {"cartoon": Site(with_direction=0.8, with_mean=0.8 + 1e-9)})]
     (chart,) = charts("cosines", [figure_run(rounds=same)])
-    assert (len(chart.lines), chart.quantities) == (1, (direction,))
+    assert (len(lines(chart, "line")), chart.quantities) == (1, (direction,))
     with pytest.raises(DataError):
         make_pictures("cosines", [figure_run(rounds=[one_round(1, {"cartoon": Site()}, moved=False)])])
 
@@ -118,13 +120,14 @@ def test_weights_show_gamma_beside_the_reference_weights_only_where_updates_are_
     matched = [one_round(1, {"cartoon": Site(weight=0.5, gamma=0.9), "sketch": Site(weight=0.5, gamma=0.1)})]
     plain = [one_round(1, {"cartoon": Site(weight=0.3), "sketch": Site(weight=0.7)})]
     average, omg = charts("weights", [figure_run(FEDAVG, rounds=plain), figure_run(fedomg(), rounds=matched)])
-    assert [means(line) for line in average.lines] == [{1: 0.3}, {1: 0.7}]
-    assert [(line.name, means(line)) for line in omg.lines] == [
-        ("cartoon", {1: 0.9}),
-        ("sketch", {1: 0.1}),
-        ("cartoon", {1: 0.5}),
-        ("sketch", {1: 0.5}),
-    ]
+    assert lines(average, "line") == {"cartoon": {1: 0.3}, "sketch": {1: 0.7}}
+    gamma, weight = omg.quantities
+    assert lines(omg, "line", "quantity") == {
+        ("cartoon", gamma): {1: 0.9},
+        ("sketch", gamma): {1: 0.1},
+        ("cartoon", weight): {1: 0.5},
+        ("sketch", weight): {1: 0.5},
+    }
 
 
 def test_measures_have_a_panel_each_where_a_method_has_them() -> None:
@@ -135,7 +138,7 @@ def test_measures_have_a_panel_each_where_a_method_has_them() -> None:
     aligned.classifier_disagreement = 0.25
     (chart,) = charts("measures", [figure_run(FEDAVG, rounds=[plain]), figure_run(fedomg(), rounds=[aligned])])
     assert [panel.y_label for panel in chart.panels] == ["gradient divergence", "classifier disagreement"]
-    assert [[means(line) for line in panel.lines] for panel in chart.panels] == [[{1: 2.0}, {1: 1.0}], [{1: 0.25}]]
+    assert list(lines(chart, "y_label", "line").values()) == [{1: 2.0}, {1: 1.0}, {1: 0.25}]
     with pytest.raises(DataError):
         make_pictures("measures", [figure_run(rounds=[one_round(1, {"cartoon": Site()})])])
 
@@ -144,9 +147,9 @@ def test_sites_of_one_domain_share_label_and_look() -> None:
     domains = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
     rounds = [one_round(1, {"cartoon": Site(weight=0.2), "photo-1": Site(weight=0.3), "photo-2": Site(weight=0.5)})]
     (chart,) = charts("weights", [figure_run(target="sketch", rounds=rounds, domains=domains)])
-    one, two, three = chart.lines
-    assert [line.label for line in chart.lines] == ["cartoon", "photo (2 sites)", "photo (2 sites)"]
-    assert two.look == three.look != one.look
+    one, two, three = chart.frame["look"]
+    assert list(chart.frame["label"]) == ["cartoon", "photo (2 sites)", "photo (2 sites)"]
+    assert two == three != one
     assert list(chart.numbers()["line"]) == ["cartoon", "photo-1", "photo-2"]
 
 
@@ -165,12 +168,13 @@ def chart_of(runs: Sequence[Run]) -> Chart:
 
 def test_sensitivity_is_over_the_only_setting_that_varies_with_level_lines_of_other_methods() -> None:
     chart = chart_of([*kappa_runs(), with_accuracy(FEDAVG, 0.4)])
-    assert (chart.name, chart.x_label, chart.scale) == ("sensitivity-kappa", "kappa", Scale.LINEAR)
-    level, line = sorted(chart.lines, key=lambda one: one.label)
+    assert (chart.name, chart.x_label, chart.scale) == ("sensitivity-kappa", "kappa", "linear")
+    points = chart.frame[chart.frame["label"] == "FedOMG"].set_index("x")
     for kappa, values in KAPPAS.items():
-        point = line.points[kappa]
-        assert (point.mean, point.std) == pytest.approx((statistics.fmean(values), statistics.stdev(values)))
-    assert (level.label, level.is_constant, means(level)) == ("FedAvg", True, {0.1: 0.4, 0.3: 0.4})
+        point = points.loc[kappa]
+        assert (point["mean"], point["std"]) == pytest.approx((statistics.fmean(values), statistics.stdev(values)))
+    level = chart.frame[chart.frame["label"] == "FedAvg"]
+    assert (set(level["level"]), lines(chart, "label")["FedAvg"]) == ({True}, {0.1: 0.4, 0.3: 0.4})
 
 
 def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
@@ -178,12 +182,12 @@ def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
     assert [panel.title for panel in chart_of(three).panels] == [f"held out: {target}" for target in DOMAINS[:3]]
     whole = chart_of([*three, *(run for run in kappa_runs("sketch") if run.seed == 0)])
     assert whole.panels[-1].title == AVERAGE
-    assert whole.panels[-1].lines[0].points[0.1].by_seed == pytest.approx({0: 0.5})
+    assert whole.of(whole.panels[-1])["values"].iloc[0] == "0:0.5"
 
 
 def test_sensitivity_to_settings_of_the_protocol() -> None:
     runs = [with_accuracy(FEDAVG, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
-    assert means(chart_of(runs).lines[0]) == {1: 0.1, 2: 0.2, 5: 0.5}
+    assert lines(chart_of(runs), "line") == {"FedAvg": {1: 0.1, 2: 0.2, 5: 0.5}}
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
     objects = [with_accuracy(FEDAVG, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects).categories) == 3
@@ -191,12 +195,12 @@ def test_sensitivity_to_settings_of_the_protocol() -> None:
 
 def test_sensitivity_scales() -> None:
     for kappas, scale in (
-        ((0.01, 0.5), Scale.LOG),
-        ((0.1, 1.0), Scale.LINEAR),
-        ((0.0, 0.5), Scale.LINEAR),
-        ((0.0, 0.01, 0.5), Scale.ZERO_AND_LOG),
+        ((0.01, 0.5), "log"),
+        ((0.1, 1.0), "linear"),
+        ((0.0, 0.5), "linear"),
+        ((0.0, 0.01, 0.5), "symlog"),
     ):
-        assert chart_of([with_accuracy(fedomg(kappa=kappa), 0.5) for kappa in kappas]).scale is scale
+        assert chart_of([with_accuracy(fedomg(kappa=kappa), 0.5) for kappa in kappas]).scale == scale
     chart = chart_of([with_accuracy(fedomg(rescale=value), 0.5 + value / 10) for value in (True, False)])
     assert chart.categories == ("False", "True")
     assert list(chart.numbers()["rescale"]) == ["False", "True"]

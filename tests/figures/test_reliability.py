@@ -6,7 +6,7 @@ import pytest
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis.figures import make_pictures
-from fdg_plugins.lab.analysis.figures.reliability import Reliability
+from fdg_plugins.lab.analysis.figures.picture import Picture
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.tasks.counts import pack
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA
@@ -23,7 +23,7 @@ def evaluated(right: int, images: int = 40) -> Evaluation:
     return Evaluation.model_validate({**told, "counts": {"confidence": pack(histogram)}})
 
 
-def diagram() -> Reliability:
+def diagram() -> Picture:
     protocol = {"scores": ("calibration_error",)}
     runs = [
         figure_run(one, seed=seed, scores=[dict.fromkeys(DOMAINS, evaluated(right + seed))] * 2, protocol=protocol)
@@ -31,24 +31,22 @@ def diagram() -> Reliability:
         for seed in (0, 1)
     ]
     (picture,) = make_pictures("reliability", runs)
-    assert isinstance(picture, Reliability)
     return picture
 
 
 def test_bins_are_those_of_all_seeds_and_few_images_are_marked() -> None:
     picture = diagram()
     assert "seeds 0, 1 together" in picture.caption
-    (panel,) = picture.panels
-    assert panel == "held out: photo"
-    first, second = picture.panels[panel]
-    assert (first.label, first.images, first.models) == ("FedAvg", 40, 2)
-    (quarter, few), (most, many) = first.bins
-    assert (few, many) == (True, False)  # 10 and 30 images of a model
-    assert list(quarter) == pytest.approx([20, 0.25, 0.5], abs=1e-3)
-    assert list(most) == pytest.approx([60, 0.75, 31 / 60], abs=1e-3)
-    assert first.error == pytest.approx((20 * 0.25 + 60 * (0.75 - 31 / 60)) / 80, abs=1e-3)
-    assert second.error < first.error
     table = picture.numbers()
+    first, second = (table[table["line"] == line] for line in ("FedAvg", "FedDG-GA"))
+    assert set(table["panel"]) == {"held out: photo"}
+    assert set(first["models"]) == {2}
+    assert list(first["few"]) == ["true", "false"]  # 10 and 30 images of a model
+    bins = first[["images", "confidence", "correct"]].to_numpy(float)
+    assert bins.tolist() == [pytest.approx([20, 0.25, 0.5], abs=1e-3), pytest.approx([60, 0.75, 31 / 60], abs=1e-3)]
+    (error,), (other,) = (set(of["calibration_error"]) for of in (first, second))
+    assert error == pytest.approx((20 * 0.25 + 60 * (0.75 - 31 / 60)) / 80, abs=1e-3)
+    assert other < error
     assert table.groupby("line")["images"].sum().tolist() == [80, 80]
 
 

@@ -149,16 +149,12 @@ def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tupl
     for run in runs:
         settings = (*method_settings(run.record).items(), *(value_of(run, name) for name in apart_from))
         first = kept.setdefault((run.method, settings, str(run.dataset), run.target, run.seed), run)
-        if first is not run and _results(first) != _results(run):
+        if first.record.evaluations != run.record.evaluations:
             raise SettingsError(
                 f"two runs of {run.method}, held-out domain {run.target}, seed {run.seed} differ in their results: "
                 f"{first.folder} and {run.folder}; expected one of them."
             )
     return tuple(kept.values())
-
-
-def _results(run: Run) -> str:
-    return run.record.model_dump_json(include={"evaluations"})
 
 
 def _facts(run: Run, apart_from: Collection[str]) -> Iterator[tuple[str, Any]]:

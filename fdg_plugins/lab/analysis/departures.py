@@ -66,22 +66,20 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     of_paper = protocols.get(dataset, protocols.get(PRINTED_DATASETS[dataset], {}))
     method, settings = parse_method(runs[0].method), method_settings(record)
     defaults = method_defaults(method, dataset)
-    rate = settings.get(SERVER_LR)
-    if SERVER_LR not in chosen and rate not in (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR)):
-        found.append(f"{SERVER_LR} {rate:g}")
+    rate, weighting, plain = settings.get(SERVER_LR), settings.get(WEIGHTING), PLAIN_WEIGHTINGS.get(paper)
+    usual_rates = (None, defaults.server.get(SERVER_LR, PLAIN_SERVER_LR))
+    found += [f"{SERVER_LR} {rate:g}"] if SERVER_LR not in chosen and rate not in usual_rates else []
     # A default that is the paper's is of a data set whose domains are of one size: weights by samples are the same.
-    weighting, plain = settings.get(WEIGHTING), PLAIN_WEIGHTINGS.get(paper)
     if method.is_plain_mean and plain not in (None, defaults.server.get(WEIGHTING)) and weighting not in (None, plain):
         found.append(f"{WEIGHTING} {weighting}")
     own = {name for name in method_fields(record) if name in defaults.demanded or name not in of_paper}
     found += _of_settings(record.protocol, of_paper, own)
-    sources = sorted({len(run.record.sources) for run in runs})
-    if sources != [row.sites[0]]:
-        found.append(f"{' or '.join(map(str, sources))} source sites")
-    drawn, published_drawn = record.protocol.sites_per_round, None if len({*row.sites}) == 1 else row.sites[1]
-    if drawn != published_drawn:
-        found.append(f"{drawn or 'all'} sites per round")
-    return [*found, *_of_updates(runs, named=True)]
+    sources, drawn = sorted({len(run.record.sources) for run in runs}), record.protocol.sites_per_round
+    federation = {
+        f"{' or '.join(map(str, sources))} source sites": sources != [row.sites[0]],
+        f"{drawn or 'all'} sites per round": drawn != (None if len({*row.sites}) == 1 else row.sites[1]),
+    }
+    return [*found, *_where(federation), *_of_updates(runs, named=True)]
 
 
 def departures_of_sites(runs: Sequence[Run]) -> list[str]:
@@ -101,19 +99,20 @@ def departures_of_sites(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> Iterator[str]:
-    record, protocol = runs[0].record, runs[0].record.protocol
-    if protocol.model != published["model"]:
-        yield protocol.model
-    if protocol.image_size != published["image_size"]:
-        yield f"{protocol.image_size} px"
-    if record.initial_weights.label != published["weights"]:
-        yield record.initial_weights.label
-    if protocol.trained:
-        yield protocol.trained
-    if protocol.max_samples_per_domain is not None:
-        yield f"at most {protocol.max_samples_per_domain} images per domain"
-    yield from missing_images(runs, certain=published.get("partition") is None).values()
+def _of_material(runs: Sequence[Run], published: Mapping[str, Any]) -> list[str]:
+    label, protocol = runs[0].record.initial_weights.label, runs[0].record.protocol
+    material = {
+        protocol.model: protocol.model != published["model"],
+        f"{protocol.image_size} px": protocol.image_size != published["image_size"],
+        label: label != published["weights"],
+        protocol.trained: bool(protocol.trained),
+        f"at most {protocol.max_samples_per_domain} images per domain": protocol.max_samples_per_domain is not None,
+    }
+    return [*_where(material), *missing_images(runs, certain=published.get("partition") is None).values()]
+
+
+def _where(differs: Mapping[str, bool]) -> list[str]:
+    return [text for text, does in differs.items() if does]
 
 
 def _of_settings(protocol: Protocol, published: Mapping[str, Any], own: Collection[str]) -> Iterator[str]:

@@ -1,59 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means and standard deviations over seeds, and differences between two of them."""
+"""Means and standard deviations over seeds, and differences of two, as the fields of a line of numbers.
+
+A cell has ``mean``, ``std`` (None if it is unknown or there is one run), ``seeds``, the number of runs, and their
+``standard_error``, ``std / sqrt(seeds)``; ``by_seed`` has the runs' own values if they are known, ``values`` as text.
+A difference has ``mean``, ``standard_error`` and the verdict ``within_two_standard_errors``.
+"""
 
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from fdg_plugins.errors import counted
 
 LEAST_RUNS = 3  # below, a deviation is so uncertain that a verdict which rests on it would not show anything
+VERDICT = "within_two_standard_errors"
+
+Cell = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over ``count`` runs and their standard deviation, None if it is unknown or there is one run.
-
-    ``by_seed`` contains the runs' own values if they are known; ``notes`` are remarks on this number.
-    """
-
-    mean: float
-    std: float | None
-    count: int
-    by_seed: Mapping[int, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def standard_error(self) -> float | None:
-        """The standard error of the mean, ``std / sqrt(count)``; None if it is unknown."""
-        return None if self.std is None or self.count < 2 else self.std / math.sqrt(self.count)
-
-    def text(self, factor: float) -> str:
-        """Return mean and deviation, multiplied by ``factor``: ``53.1 ± 0.4``."""
-        deviation = "" if self.std is None else f" ± {factor * self.std:.1f}"
-        return f"{factor * self.mean:.1f}{deviation}"
-
-    def numbers(self) -> dict[str, Any]:
-        """Return the fields of a line of numbers; ``values`` are ``seed:value``, separated by semicolons."""
-        return {
-            "seeds": self.count,
-            "mean": self.mean,
-            "std": self.std,
-            "values": ";".join(f"{seed}:{value}" for seed, value in self.by_seed.items()) or None,
-            "standard_error": self.standard_error,
-            "note": "; ".join(self.notes) or None,
-        }
-
-
-def estimate(by_seed: Mapping[int, float]) -> Estimate | None:
-    """Return mean and sample standard deviation (divisor n - 1) of the values; None if there are no values."""
+def estimate(by_seed: Mapping[int, float]) -> Cell:
+    """Return the cell with mean and sample standard deviation (divisor n - 1) of the values; empty without values."""
     values = dict(sorted(by_seed.items()))
     if not values:
-        return None
+        return {}
     std = statistics.stdev(values.values()) if len(values) > 1 else None
-    return Estimate(statistics.fmean(values.values()), std, len(values), values)
+    text = ";".join(f"{seed}:{value}" for seed, value in values.items())
+    return {**cell_of(statistics.fmean(values.values()), std, len(values)), "by_seed": values, "values": text}
+
+
+def cell_of(mean: float, std: float | None, seeds: int) -> Cell:
+    """Return the cell of a mean over ``seeds`` runs whose values are not known."""
+    error = None if std is None or seeds < 2 else std / math.sqrt(seeds)
+    return {"mean": mean, "std": std, "seeds": seeds, "standard_error": error}
+
+
+def difference(ours: Cell, theirs: Cell) -> Cell:
+    """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error.
+
+    The verdict is ``yes`` or ``no``, and ``unknown`` where a deviation is, or for two runs.
+    """
+    value, errors = ours["mean"] - theirs["mean"], (ours["standard_error"], theirs["standard_error"])
+    error, verdict = None if None in errors else math.hypot(*errors), "unknown"
+    if error is not None and min(ours["seeds"], theirs["seeds"]) >= LEAST_RUNS:
+        verdict = "yes" if abs(value) <= 2 * error else "no"
+    return {"mean": value, "standard_error": error, VERDICT: verdict}
+
+
+def text_of(cell: Cell, factor: float) -> str:
+    """Return a cell in words, multiplied by ``factor``: ``53.1 ± 0.4``; of a difference, ``-1.2 (SE 0.4) no``."""
+    if VERDICT in cell:
+        error = "" if cell["standard_error"] is None else f" (SE {factor * cell['standard_error']:.1f})"
+        return f"{factor * cell['mean']:+.1f}{error} {cell[VERDICT]}"
+    return f"{factor * cell['mean']:.1f}" + ("" if cell["std"] is None else f" ± {factor * cell['std']:.1f}")
 
 
 def average(domains: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
@@ -71,45 +70,6 @@ def span(values: Iterable[int], noun: str, several: str = "") -> str:
 def seeds_in_words(seeds: Collection[int], more: str = "") -> str:
     """Return what numbers are over; ``more``: words on several seeds."""
     listed = ", ".join(map(str, sorted(seeds)))
-    return (
-        f"one seed ({listed})"
-        if len(seeds) == 1 and not more
-        else f"mean ± standard deviation over seeds {listed}{more}"
-    )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Our value minus the printed one, and its standard error; None if either deviation is unknown.
-
-    ``runs``: the smaller of the numbers of runs.
-    """
-
-    value: float
-    standard_error: float | None
-    runs: int
-
-    @property
-    def verdict(self) -> str:
-        """``yes`` if it is within two standard errors, ``no``, or ``unknown``, as it is for two runs."""
-        if self.standard_error is None or self.runs < LEAST_RUNS:
-            return "unknown"
-        return "yes" if abs(self.value) <= 2 * self.standard_error else "no"
-
-    def text(self, factor: float) -> str:
-        """Return the difference, its standard error and the verdict: ``-1.2 (SE 0.4) no``."""
-        error = "" if self.standard_error is None else f" (SE {factor * self.standard_error:.1f})"
-        return f"{factor * self.value:+.1f}{error} {self.verdict}"
-
-    def numbers(self) -> dict[str, Any]:
-        """Return the fields of a line of numbers."""
-        error = self.standard_error
-        return {"mean": self.value, "standard_error": error, "within_two_standard_errors": self.verdict}
-
-
-def difference(ours: Estimate, theirs: Estimate) -> Difference:
-    """Return ``ours - theirs`` with ``sqrt(s_ours^2 / n_ours + s_theirs^2 / n_theirs)`` as its standard error."""
-    errors = ours.standard_error, theirs.standard_error
-    known = [error for error in errors if error is not None]
-    error = math.hypot(*known) if len(known) == len(errors) else None
-    return Difference(ours.mean - theirs.mean, error, min(ours.count, theirs.count))
+    if len(seeds) == 1 and not more:
+        return f"one seed ({listed})"
+    return f"mean ± standard deviation over seeds {listed}{more}"

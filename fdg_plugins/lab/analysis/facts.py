@@ -5,6 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -30,23 +31,19 @@ MOST_NAMED = 3
 
 def described(runs: Sequence[Run]) -> str:
     """Return the data and settings of ``runs`` in words; the name of the data contains STAND-IN if it applies."""
-    records = [run.record for run in runs]
-    protocols = [record.protocol for record in records]
-    federated = [run.record for run in runs if not run.is_pooled]
-    pooled = [run.record.method.settings["steps"] for run in runs if run.is_pooled]
-    weights = dict.fromkeys(record.initial_weights.label for record in records)
-    trained = sorted({protocol.trained for protocol in protocols})
-    most = {protocol.max_samples_per_domain for protocol in protocols}
-    known = {number for number in most if number is not None}
+    found, federated = _distinct(runs), [run.record for run in runs if not run.is_pooled]
+    protocols = [run.record.protocol for run in runs]
+    trained, most = sorted({one.trained for one in protocols}), found["max_samples_per_domain"]
+    in_some = " in some runs" * any(one.max_samples_per_domain is None for one in protocols)
     parts = [
-        *dict.fromkeys(record.data for record in records),
-        " or ".join("ImageNet weights" if label == "imagenet" else label for label in weights),
-        " or ".join(sorted({protocol.model for protocol in protocols})),
+        *found["data"],
+        " or ".join("ImageNet weights" if label == "imagenet" else label for label in found["initial_weights"]),
+        " or ".join(sorted(found["model"])),
         " or ".join(text or "whole network trained" for text in trained) if any(trained) else "",
-        span((protocol.image_size for protocol in protocols), "px", "px"),
-        span((record.protocol.rounds for record in federated), "round") if federated else "",
-        f"centralised references of {span(pooled, 'step')}" if pooled else "",
-        f"at most {span(known, 'image')} per domain{' in some runs' * (None in most)}" if known else "",
+        span(found["image_size"], "px", "px"),
+        span(found["rounds"], "round") if federated else "",
+        f"centralised references of {span(found['steps'], 'step')}" if found["steps"] else "",
+        f"at most {span(most, 'image')} per domain{in_some}" if most else "",
         span((len(record.sources) for record in federated), "source site") if federated else "",
     ]
     return ", ".join(filter(None, parts))
@@ -54,7 +51,13 @@ def described(runs: Sequence[Run]) -> str:
 
 def line_facts(runs: Sequence[Run]) -> dict[str, str]:
     """Return the facts of runs for a line of numbers, each with all its values, separated by semicolons."""
-    facts: dict[str, dict[str, None]] = {}
+    texts = {name: map(str, values) for name, values in _distinct(runs).items()}
+    return {name: ";".join(sorted(own, key=lambda text: (len(text), text))) for name, own in texts.items()}
+
+
+def _distinct(runs: Iterable[Run]) -> dict[str, list[Any]]:
+    """Return the facts of runs, each with all its values."""
+    facts: dict[str, dict[Any, None]] = {}
     for run in runs:
         record, protocol = run.record, run.record.protocol
         for name, value in {
@@ -67,19 +70,15 @@ def line_facts(runs: Sequence[Run]) -> dict[str, str]:
             "steps": record.method.settings.get("steps") if run.is_pooled else None,
             "sites": len(record.sources),
             "max_samples_per_domain": protocol.max_samples_per_domain,
-            "version": _version(run),
+            "version": record.versions.get("fdg-plugins", "unknown"),
         }.items():
-            facts.setdefault(name, {}).update({} if value is None else {str(value): None})
-    return {name: ";".join(sorted(values, key=lambda text: (len(text), text))) for name, values in facts.items()}
-
-
-def _version(run: Run) -> str:
-    return run.record.versions.get("fdg-plugins", "unknown")
+            facts.setdefault(name, {}).update({} if value is None else {value: None})
+    return {name: list(values) for name, values in facts.items()}
 
 
 def versions_in_words(runs: Iterable[Run]) -> str:
     """Return by which versions of this package runs were made."""
-    return f"fdg-plugins {', '.join(sorted(set(map(_version, runs))))}"
+    return f"fdg-plugins {', '.join(sorted(_distinct(runs)['version']))}"
 
 
 # --- what runs lacked ---

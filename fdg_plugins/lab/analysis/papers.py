@@ -5,16 +5,16 @@ The papers' names are those of ``data/paper-results.csv``, which are lower-case 
 their parts have names there that this package understands, or has no counterpart for.
 """
 
-import csv
 import functools
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from fdg_plugins.errors import SettingsError, check_choice
-from fdg_plugins.lab.analysis.estimates import Estimate
+from fdg_plugins.lab.analysis.estimates import Cell, cell_of
 from fdg_plugins.plugins.composition import parse_method
 
 AVERAGE = "average"
@@ -61,56 +61,22 @@ ABLATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "feddim-feature": ("feddim", {"objective target": "feature"}),
     "feddim-logit": ("feddim", {"objective target": "logit"}),
 }
-USUAL_SETTINGS = ("", "step=0.05,decay=linear", "weights=sample_ratio")
-_SETTING = re.compile(r"clients=(\d+),sampled=(\d+),?(?:step=(?P<step>[\d.]+))?(?:,decay=(?P<decay>\w+))?.*")
-
-
-class PrintedNumber(NamedTuple):
-    """One line of the data file; mean and standard deviation are fractions, ``std`` is None if none is printed."""
-
-    paper: str
-    table: int
-    dataset: str
-    setting: str
-    backbone: str
-    method: str
-    test_domain: str
-    mean: float
-    std: float | None
-    notes: tuple[str, ...]
-
-    @property
-    def ours(self) -> str | None:
-        """This package's name of the method in a federated table; None if it has no such method."""
-        return method_of(ABLATIONS.get(self.method, (self.method,))[0])
-
-    @property
-    def sites(self) -> tuple[int, int] | None:
-        """The number of sites that share the source domains, and of those drawn for a round; None if there are none."""
-        found = _SETTING.fullmatch(self.setting)
-        return None if found is None else (int(found[1]), int(found[2]))
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The settings of the method, by our names, in which it differs from the paper's other tables."""
-        found = _SETTING.fullmatch(self.setting)
-        if found is None or self.setting.split(",", 2)[2:] in ([], *([text] for text in USUAL_SETTINGS)):
-            return ABLATIONS.get(self.method, ("", {}))[1]
-        decay = {"decay": found["decay"]} if found["decay"] else {}
-        return {"step_size": float(found["step"]), **decay}
+USUAL_SETTINGS = ("step=0.05,decay=linear", "weights=sample_ratio")
+_SETTING = re.compile(r"clients=(\d+),sampled=(\d+),?(.*)")
+_STEP = re.compile(r"step=([\d.]+)(?:,decay=(\w+))?")
 
 
 class PrintedRow(NamedTuple):
     """The numbers of one paper for one method, by this package's domain names or ``average``; and their tables.
 
-    ``sites``: the number of sites of the sources, and of those drawn for a round.
+    ``sites``: the number of sites of the sources, and of those drawn for a round. A cell has ``notes`` on its number.
     """
 
     paper: Paper
     tables: tuple[int, ...]
     backbone: str
     sites: tuple[int, int]
-    cells: dict[str, Estimate]
+    cells: dict[str, Cell]
 
     @property
     def protocol(self) -> str:
@@ -121,22 +87,37 @@ class PrintedRow(NamedTuple):
 @functools.cache
 def papers() -> dict[str, Paper]:
     """Return the papers by key, such as ``feddg-ga``."""
-    return {row["paper"]: Paper(row.pop("paper"), runs=int(row.pop("runs")), **row) for row in _read("papers.csv")}
+    found = (Paper(*row) for row in _read("papers.csv").astype({"runs": int}).itertuples(index=False, name=None))
+    return {paper.key: paper for paper in found}
 
 
 @functools.cache
-def printed_numbers() -> tuple[PrintedNumber, ...]:
-    """Return all printed numbers, in the order of the data file."""
-    return tuple(
-        PrintedNumber(
-            **{name: row[name] for name in ("paper", "dataset", "setting", "backbone", "method", "test_domain")},
-            table=int(row["table"]),
-            mean=float(row["mean"]) / 100,
-            std=float(row["std"]) / 100 if row["std"] else None,
-            notes=tuple(filter(None, row["note"].split("; "))),
-        )
-        for row in _read("paper-results.csv")
-    )
+def printed_numbers() -> pd.DataFrame:
+    """Return all printed numbers, in the order of the data file.
+
+    Mean and standard deviation are fractions, ``std`` is None if none is printed. ``ours`` is this package's name of
+    the method in a federated table, None if it has no such method. ``sites``: the number of sites that share the source
+    domains, and of those drawn for a round; None if there are none. ``settings``: those of the method, by our names, in
+    which it differs from the paper's other tables.
+    """
+    text = _read("paper-results.csv").to_dict("list")
+    federated = [_SETTING.fullmatch(setting) for setting in text["setting"]]
+    varied = zip(text["method"], federated, strict=True)
+    own = {
+        "table": [int(table) for table in text["table"]],
+        "ours": [method_of(ABLATIONS.get(printed, (printed,))[0]) for printed in text["method"]],
+        "sites": [None if of is None else (int(of[1]), int(of[2])) for of in federated],
+        "settings": [_settings(printed, "" if of is None else of[3]) for printed, of in varied],
+        "notes": [tuple(filter(None, note.split("; "))) for note in text["note"]],
+        **{name: [float(number) / 100 if number else None for number in text[name]] for name in ("mean", "std")},
+    }
+    return pd.DataFrame(text | own, dtype=object)
+
+
+def _settings(printed: str, setting: str) -> Mapping[str, Any]:
+    if (step := _STEP.match(setting)) is None or setting in USUAL_SETTINGS:
+        return ABLATIONS.get(printed, ("", {}))[1]
+    return {"step_size": float(step[1]), **({"decay": step[2]} if step[2] else {})}
 
 
 @functools.cache
@@ -160,42 +141,43 @@ def printed_rows(
     """
     check_choice("paper", against, (ALL_PAPERS, *papers()))
     asked = [paper for paper in papers().values() if against in (ALL_PAPERS, paper.key)]
-    printed = PRINTED_DATASETS.get(dataset, "")
-    on_dataset = [one for one in printed_numbers() if one.dataset == printed]
-    if not {one.paper for one in on_dataset} & {paper.key for paper in asked}:
+    found = printed_numbers()
+    found = found[found["dataset"] == PRINTED_DATASETS.get(dataset, "")]
+    if not found["paper"].isin([paper.key for paper in asked]).any():
         expected = f"one on which {', '.join(paper.title for paper in asked)} print numbers"
         raise SettingsError(field="data set", value=dataset, expected=f"{expected}: {', '.join(PRINTED_DATASETS)}")
-    numbers = [one for one in on_dataset if one.sites and one.ours == method]
-    numbers = [one for one in numbers if one.sites and (one.sites[0] > one.sites[1]) is many]
-    by_paper = [(paper, _varied([one for one in numbers if one.paper == paper.key], settings)) for paper in asked]
-    return tuple(_row(paper, of_paper) for paper, of_paper in by_paper if of_paper)
+    found = found[(found["ours"] == method) & found["sites"].map(lambda of: of is not None and (of[0] > of[1]) is many)]
+    rows = []
+    for paper in asked:
+        numbers = found[found["paper"] == paper.key]
+        own = numbers["settings"].map(lambda of: bool(of) and of.items() <= settings.items()).astype(bool)
+        numbers = numbers[own if own.any() else ~numbers["settings"].astype(bool)]
+        rows += [] if numbers.empty else [_row(paper, numbers)]
+    return tuple(rows)
 
 
-def _varied(numbers: Sequence[PrintedNumber], settings: Mapping[str, Any]) -> list[PrintedNumber]:
-    own = [one for one in numbers if one.settings and one.settings.items() <= settings.items()]
-    return own or [one for one in numbers if not one.settings]
-
-
-def _row(paper: Paper, numbers: Sequence[PrintedNumber]) -> PrintedRow:
+def _row(paper: Paper, numbers: pd.DataFrame) -> PrintedRow:
     """Return one paper's row: its fullest table, completed by numbers and deviations from its other tables."""
-    sizes = Counter(number.table for number in numbers)
-    taken: dict[str, PrintedNumber] = {}
-    for number in sorted(numbers, key=lambda number: (-sizes[number.table], number.table)):
+    sizes, first = numbers["table"].value_counts(), numbers.iloc[0]
+    taken: dict[str, Any] = {}
+    for number in sorted(numbers.itertuples(), key=lambda number: (-sizes[number.table], number.table)):
         known = taken.setdefault(number.test_domain, number)
         if known.std is None and number.std is not None and known.mean == number.mean:
             taken[number.test_domain] = number
-    remark = [REMARKS[at]] if (at := (paper.key, numbers[0].dataset)) in REMARKS else []
+    remark = [REMARKS[at]] if (at := (paper.key, first["dataset"])) in REMARKS else []
+    turned = ANGLE if first["dataset"] == "rotatedmnist" else ""
     cells = {
-        domain: Estimate(number.mean, number.std, paper.runs, notes=(*number.notes, *remark))
+        domain if domain == AVERAGE else turned + domain: {
+            **cell_of(number.mean, number.std, paper.runs),
+            "notes": (*number.notes, *remark),
+            "note": "; ".join((*number.notes, *remark)) or None,
+        }
         for domain, number in taken.items()
     }
-    if numbers[0].dataset == "rotatedmnist":
-        cells = {domain if domain == AVERAGE else ANGLE + domain: cell for domain, cell in cells.items()}
-    sites = numbers[0].sites
-    assert sites is not None
-    return PrintedRow(paper, tuple(sorted({one.table for one in taken.values()})), numbers[0].backbone, sites, cells)
+    tables = tuple(sorted({one.table for one in taken.values()}))
+    return PrintedRow(paper, tables, first["backbone"], first["sites"], cells)
 
 
-def _read(name: str) -> list[dict[str, Any]]:
+def _read(name: str) -> pd.DataFrame:
     with (files("fdg_plugins.lab.analysis") / "data" / name).open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+        return pd.read_csv(file, dtype=str, keep_default_na=False)

@@ -13,15 +13,13 @@ images are sources.
 """
 
 import statistics
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import NamedTuple
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis.comparable import Group, value_of
-from fdg_plugins.lab.analysis.runs import Run, grouped
+from fdg_plugins.lab.analysis.runs import Run
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
-from fdg_plugins.tasks import ScoreKind
 
 LAST = "last"
 SOURCE_VALIDATION = "source_validation"
@@ -79,58 +77,47 @@ def _over_sites(record: RunRecord, score: Callable[[RunRecord], float | None]) -
     return statistics.fmean(values) if len(values) == len(record.sources) else None
 
 
-class Chosen(NamedTuple):
-    """The value of each setting chosen for a held-out domain; ``scores``: on source validation, by their values."""
+def choose(group: Group) -> tuple[Group, str]:
+    """Return a method's runs with the best values of the settings that vary in it, and a note on what was chosen.
 
-    target: str
-    value: Values
-    scores: Mapping[Values, float]
-    seeds: tuple[int, ...]
-
-
-def choose(group: Group) -> tuple[Group, list[Chosen]]:
-    """Return a method's runs with the best values of the settings that vary in it, and what was chosen.
-
-    Raises ``DataError`` if no seed has a run of every value.
+    The note has the value of each held-out domain, its seeds, and the scores of all values; it is empty where none
+    varies. Raises ``DataError`` if no seed has a run of every value.
     """
     if not group.chosen:
-        return group, []
+        return group, ""
 
-    def value_in(run: Run) -> Values:
-        return tuple(value_of(run, setting) for setting in group.chosen)
-
-    values = sorted({*map(value_in, group.runs)}, key=_order)
-    kept: list[Run] = []
-    found: list[Chosen] = []
-    for target, members in grouped(group.runs, lambda run: run.target).items():
-        by_value: dict[Values, dict[int, float]] = {value: {} for value in values}
-        for run in members:
-            if (score := source_score(run.record)) is not None:
-                by_value[value_in(run)][run.seed] = score
-        if not (seeds := sorted(set.intersection(*map(set, by_value.values())))):
-            raise DataError(
-                f"{group.title} with {target} held out has no seed with a score on source validation for every value "
-                f"of {', '.join(group.chosen)}: {', '.join(map(_text, by_value))}."
-            )
-        scores = {value: statistics.fmean(own[seed] for seed in seeds) for value, own in by_value.items()}
-        kind = members[0].record.selecting
-        # Of equal means the first, also where the sums that they came from were rounded otherwise.
-        best = max(scores, key=lambda value: round(kind.goodness(scores[value]), EQUAL_DIGITS))
-        kept += [run for run in members if value_in(run) == best]
-        found.append(Chosen(target, best, scores, tuple(seeds)))
-    return replace(group, runs=tuple(kept)), found
-
-
-def note_on(group: Group, found: Sequence[Chosen], score: ScoreKind) -> str:
-    """Return what was chosen for a method: the value per held-out domain, its seeds, and the scores of all values."""
-    parts = []
-    for one in found:
-        scores = ", ".join(f"{_text(value)}: {score.text(mean)}" for value, mean in one.scores.items())
-        parts.append(f"{one.target} {_text(one.value)} ({scores}; seeds {', '.join(map(str, one.seeds))})")
-    return (
-        f"{group.title}: {', '.join(group.chosen)} chosen for each held-out domain by {score.name} on source "
-        f"validation, never by the held-out domain: {'; '.join(parts)}."
+    kept, parts = list[Run](), list[str]()
+    for target in dict.fromkeys(run.target for run in group.runs):
+        best, told = _best(group, target)
+        kept += [run for run in group.held_out(target) if _values(run, group) == best]
+        parts.append(f"{target} {_text(best)} ({told})")
+    return replace(group, runs=tuple(kept)), (
+        f"{group.title}: {', '.join(group.chosen)} chosen for each held-out domain by "
+        f"{group.runs[0].record.selecting.name} on source validation, never by the held-out domain: {'; '.join(parts)}."
     )
+
+
+def _best(group: Group, target: str) -> tuple[Values, str]:
+    """Return the best values for a held-out domain, and the scores of all with the seeds that they are over."""
+    kind, values = group.runs[0].record.selecting, sorted({_values(run, group) for run in group.runs}, key=_order)
+    by_value: dict[Values, dict[int, float]] = {value: {} for value in values}
+    for run in group.held_out(target):
+        if (score := source_score(run.record)) is not None:
+            by_value[_values(run, group)][run.seed] = score
+    if not (seeds := sorted(set.intersection(*map(set, by_value.values())))):
+        raise DataError(
+            f"{group.title} with {target} held out has no seed with a score on source validation for every value of "
+            f"{', '.join(group.chosen)}: {', '.join(map(_text, by_value))}."
+        )
+    scores = {value: statistics.fmean(own[seed] for seed in seeds) for value, own in by_value.items()}
+    told = ", ".join(f"{_text(value)}: {kind.text(mean)}" for value, mean in scores.items())
+    # Of equal means the first, also where the sums that they came from were rounded otherwise.
+    best = max(scores, key=lambda value: round(kind.goodness(scores[value]), EQUAL_DIGITS))
+    return best, f"{told}; seeds {', '.join(map(str, seeds))}"
+
+
+def _values(run: Run, group: Group) -> Values:
+    return tuple(value_of(run, setting) for setting in group.chosen)
 
 
 def _order(value: Values) -> list[tuple[bool, float, str]]:

@@ -11,17 +11,17 @@ worst group's accuracy, have separate rows.
 
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
+from fdg_plugins.lab.analysis.comparisons import compare, worth
 from fdg_plugins.lab.analysis.departures import departures_of_sites
-from fdg_plugins.lab.analysis.domains import base_of
-from fdg_plugins.lab.analysis.estimates import Estimate, estimate
+from fdg_plugins.lab.analysis.estimates import Cell, cell_of, estimate
 from fdg_plugins.lab.analysis.facts import (
     commonest_at_sites,
     described,
@@ -30,12 +30,10 @@ from fdg_plugins.lab.analysis.facts import (
     notes_on_runs,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.pairing import compare
-from fdg_plugins.lab.analysis.papers import ALL_PAPERS, method_of, printed_numbers
+from fdg_plugins.lab.analysis.papers import ALL_PAPERS, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
-from fdg_plugins.lab.analysis.worth import worth
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.tasks import ScoreKind
 
@@ -72,11 +70,10 @@ def is_of_sites(runs: Sequence[Run]) -> bool:
     """
 
     def is_skewed(run: Run) -> bool:
-        try:
+        with suppress(SettingsError):  # a data set that is not at hand
             skewed = isinstance(run.dataset, str) and SKEWED in dataset_spec(run.dataset).families
-        except SettingsError:  # a data set that is not at hand
-            return False
-        return skewed and run.target == TEST and run.record.protocol.partition != "equal" and not run.is_pooled
+            return skewed and run.target == TEST and run.record.protocol.partition != "equal" and not run.is_pooled
+        return False
 
     return all(map(is_skewed, runs))
 
@@ -99,85 +96,71 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     groups = group_runs(kept)
     columns = {one: in_columns[one] for one in dict.fromkeys((*PAPERS_COLUMNS, *in_columns)) if one in in_columns}
     shares = sorted({*map(participation_of, kept)}, reverse=True)
-    rows = tuple(row for share in shares for group in groups for row in _rows(group, share, against, columns))
-    score, over = kept[0].record.score, seeds_in_words(rows, (run.seed for run in kept))
+    rows = tuple(row for share in shares for group in groups for row in _rows(group, share, against))
+    # FedAvg has no models of the sites' own. A place is a data set, skew and participation: cifar10/alpha=0.1/0.4.
+    compared = [row for row in rows if row.fields.get("on") != PERSONAL]
+    places = {one.title: "/".join(one) for one in columns}
+    facts, over = line_facts(kept), seeds_in_words(rows, (run.seed for run in kept))
     return Table(
         caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions_in_words(kept)}.",
         head=("method", "participation", "on"),
         columns={one.title: {**one._asdict(), **line_facts(members)} for one, members in columns.items()},
         rows=rows,
         notes=(*_notes(kept, columns, against), *notes_on_runs(kept)),
-        score=score,
-        facts=line_facts(kept),
-        rules=("on", {}),
-        comparison=compare(
-            (one for group in groups for one in _scores(group)),
-            base_of(groups),
-            score,
-            PAIRED,
-            lambda place: place.partition("/")[0],
+        score=kept[0].record.score,
+        facts=facts,
+        below=(
+            *compare(compared, groups, facts["data"], ("on", {}), PAIRED, places),
+            *(worth(groups, LAST, facts["data"]) if len(columns) == len(shares) == 1 else ()),  # of equal sites
         ),
-        worth=worth(groups, LAST) if len(columns) == len(shares) == 1 else None,  # pairs have one data set and skew
     )
 
 
-def _rows(group: Group, participation: float, against: str | None, columns: Iterable[Column]) -> Iterator[Row]:
+def _rows(group: Group, participation: float, against: str | None) -> Iterator[Row]:
     """Yield our rows of a method under one participation, and the paper's."""
     runs = [run for run in group.runs if participation_of(run) == participation]
     if not runs:
         return
     by_title = grouped(runs, lambda run: column_of(run).title)
-    fields: dict[str, Any] = {"selection": LAST, "participation": participation}
+    fields: dict[str, Any] = {"method": group.method, "participation": participation}
     found = {run.folder: own_and_published(run) for run in runs}
     places = (OWN, PUBLISHED, *[PERSONAL] * any(PERSONAL in own for own in found.values()))
     derived = dict.fromkeys(kind for run in runs for kind in run.record.task.summary_kinds)
-    for kind, place in ((kind, place) for kind in (None, *derived) for place in places):
+    for kind, place in product((None, *derived), places):
         what = place if kind is None else derived_on(kind, place)
         cells = {
             title: estimate({run.seed: found[run.folder][what] for run in members if what in found[run.folder]})
             for title, members in by_title.items()
         }
         yield Row(
-            OURS,
-            group.method,
-            group.label,
-            (group.label, f"{participation:g}", what),
+            {"method": group.label, "participation": f"{participation:g}", "on": what},
             {title: cell for title, cell in cells.items() if cell},
-            {**fields, "on": what},
-            empty=frozenset(column.title for column in columns if kind),  # other data sets may have another task
+            {**fields, "kind": OURS, "label": group.label, "selection": LAST, "on": what},
+            is_missing=kind is None,  # other data sets may have another task
             rivals=None if kind else (participation, what),
         )
     if against and (printed := printed_cells(group.method, participation)):
         title = method_title(group.method)  # without settings of ours
         for one, members in by_title.items():
             if one in printed and (reasons := ", ".join(departures_of_sites(members))):
-                printed[one] = replace(printed[one], notes=(f"{NOT_COMPARABLE}: {reasons}",))
-        words = (title, f"{participation:g}", "FedOMG paper, as printed")
-        fields = {**dict.fromkeys(line_facts(runs)), "paper": PAPER, "participation": participation}
-        yield Row(PRINTED, group.method, title, words, printed, {**fields, "rounds": ROUNDS, "sites": SITES})
+                printed[one]["note"] = f"{NOT_COMPARABLE}: {reasons}"
+        words = {"method": title, "participation": f"{participation:g}", "on": "FedOMG paper, as printed"}
+        fields |= {"kind": PRINTED, "label": title, "paper": PAPER, "rounds": ROUNDS, "sites": SITES}
+        yield Row(words, printed, {**dict.fromkeys(line_facts(runs)), **fields}, is_missing=False)
 
 
-def printed_cells(method: str, participation: float) -> dict[str, Estimate]:
+def printed_cells(method: str, participation: float) -> dict[str, Cell]:
     """Return the paper's numbers for a method of this package: those of Table 5, for all sites also of Table 1."""
-    found: dict[str, Estimate] = {}
-    for table, number in product(TABLES, printed_numbers()):
-        if (number.paper, number.table) == (PAPER, table) and method_of(number.method) == method:
+    found: dict[str, Cell] = {}
+    numbers = printed_numbers()
+    numbers = numbers[(numbers["paper"] == PAPER) & (numbers["ours"] == method)]
+    for table in TABLES:
+        for number in numbers[numbers["table"] == table].itertuples():
             alpha, share = _SETTING.fullmatch(number.setting).groups()  # type: ignore[union-attr]
             if (1.0 if table == 1 else float(share)) == participation:
                 column = Column(number.dataset, f"alpha={float(alpha):g}")
-                found.setdefault(column.title, Estimate(number.mean, number.std, RUNS))
+                found.setdefault(column.title, cell_of(number.mean, number.std, RUNS))
     return found
-
-
-def _scores(group: Group) -> Iterator[tuple[str, str, str, int, float]]:
-    """Yield the accuracies of a method's global models for its comparison; FedAvg has no models of the sites' own.
-
-    A place is a data set, skew and participation: ``cifar10/alpha=0.1/0.4``.
-    """
-    for what in (OWN, PUBLISHED):
-        for run in group.runs:
-            if (accuracy := own_and_published(run).get(what)) is not None:
-                yield group.label, what, "/".join((*column_of(run), f"{participation_of(run):g}")), run.seed, accuracy
 
 
 # --- of one run ---

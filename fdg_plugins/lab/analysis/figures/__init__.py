@@ -6,27 +6,26 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from fdg_plugins.errors import DataError, FDGError, check_choice
-from fdg_plugins.lab.analysis.figures.charts import convergence, cosines, measures, partition, sensitivity, weights
+from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.lab.analysis.figures.charts import OF_SITES, convergence, measures, of_sites, partition, sensitivity
+from fdg_plugins.lab.analysis.figures.evaluation import reliability_of_runs
 from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Picture
-from fdg_plugins.lab.analysis.figures.reliability import reliability_of_runs
 from fdg_plugins.lab.analysis.runs import Run
 
-__all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "kinds_of", "make_pictures", "pictures_of"]
+__all__ = ["ALL", "KINDS", "Chart", "Counts", "Picture", "make_pictures", "pictures_of"]
 
 ALL = "all"
 KINDS: Mapping[str, Callable[[Sequence[Run]], tuple[Picture, ...]]] = {
-    **{kind.__name__: kind for kind in (convergence, cosines, weights, measures, sensitivity, partition)},
+    "convergence": convergence,
+    **{kind: partial(of_sites, kind) for kind in OF_SITES},
+    "measures": measures,
+    "sensitivity": sensitivity,
+    "partition": partition,
     "reliability": reliability_of_runs,
 }
 """A map from the name of a kind to a function of runs that returns the figures."""
-
-
-def kinds_of(word: str) -> tuple[str, ...]:
-    """Return the kinds that a user names: one, or all; raise ``SettingsError``, listing them, for anything else."""
-    check_choice("KIND", word, (ALL, *KINDS))
-    return tuple(KINDS) if word == ALL else (word,)
 
 
 def make_pictures(kind: str, runs: Sequence[Run]) -> tuple[Picture, ...]:
@@ -35,16 +34,16 @@ def make_pictures(kind: str, runs: Sequence[Run]) -> tuple[Picture, ...]:
     Raises ``SettingsError`` for runs that are not comparable, or do not have what the kind shows; ``DataError`` if the
     records hold no numbers.
     """
-    pictures = tuple(one for one in KINDS[kind](runs) if not one.numbers().empty)
+    pictures = tuple(one for one in KINDS[kind](runs) if not one.frame.empty)
     if not pictures:
         raise DataError(f"the records hold no numbers for a figure of the kind {kind}.")
     return pictures
 
 
-def pictures_of(kinds: Sequence[str], runs: Sequence[Run]) -> tuple[list[Picture], dict[str, str]]:
-    """Return the figures of ``kinds`` that the runs allow, and of each other kind the reason why they do not."""
+def pictures_of(runs: Sequence[Run]) -> tuple[list[Picture], dict[str, str]]:
+    """Return the figures of all kinds that the runs allow, and of each other kind the reason why they do not."""
     made, lacking = list[Picture](), dict[str, str]()
-    for name in kinds:
+    for name in KINDS:
         try:
             made += make_pictures(name, runs)
         except FDGError as error:

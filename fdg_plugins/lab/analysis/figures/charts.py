@@ -10,6 +10,8 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -24,9 +26,9 @@ from fdg_plugins.lab.analysis.comparable import (
     varied_settings,
     without_repeats,
 )
-from fdg_plugins.lab.analysis.estimates import Estimate, average, estimate, seeds_in_words, span
+from fdg_plugins.lab.analysis.estimates import Cell, average, estimate, seeds_in_words, span
 from fdg_plugins.lab.analysis.facts import commonest_in_domains, described, known_domains
-from fdg_plugins.lab.analysis.figures.picture import Chart, Counts, Line, Look, Panel, Scale, numbered_look
+from fdg_plugins.lab.analysis.figures.picture import COLUMNS, Chart, Counts, Look, Panel, numbered_look
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import RULES, SOURCE_VALIDATION, target_score
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -47,9 +49,16 @@ MEASURES = {
     "classifier disagreement": "classifier_disagreement",
     "variance of gaps": "gap_variance",
 }
+# Of each kind of figure with a line per site: its title, its two numbers, that which stands alone, and the bounds.
+OF_SITES = {
+    "cosines": ("Cosine of each site's update", (WITH_DIRECTION, WITH_MEAN), WITH_DIRECTION, (-1.0, 1.0)),
+    "weights": ("Weight of each site's update", (GAMMA, WEIGHT), WEIGHT, (0.0, 1.0)),
+}
 SAME = 1e-6  # largest difference of cosines that differ by rounding alone
 AVERAGE = "average of the held-out domains"
 DECADE = 10.0
+
+Row = dict[str, Any]  # of a chart's frame
 
 
 class Material:
@@ -82,7 +91,7 @@ def domain_order(dataset: DatasetRef, domains: Iterable[str]) -> tuple[str, ...]
     return (*(name for name in known if name in shown), *sorted(shown.difference(known)))
 
 
-def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float | None]]) -> dict[float, Estimate]:
+def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float | None]]) -> dict[float, Cell]:
     """Return mean and standard deviation over the runs, one per seed, at each ``x`` for which a run has a value.
 
     ``values`` returns a run's values by ``x``; a value that is missing or not finite is ignored.
@@ -92,14 +101,31 @@ def over_seeds(runs: Iterable[Run], values: Callable[[Run], Mapping[float, float
         for x, value in values(run).items():
             if value is not None and math.isfinite(value):
                 by_x.setdefault(x, {})[run.seed] = value
-    return {x: point for x in sorted(by_x) if (point := estimate(by_x[x])) is not None}
+    return {x: estimate(by_x[x]) for x in sorted(by_x)}
 
 
-def _score_panel(runs: Sequence[Run], title: str, lines: Iterable[Line]) -> Panel:
-    score, shares = runs[0].record.score, commonest_in_domains(runs).values()
-    chance = statistics.fmean(shares) if shares else None
-    bounds = (0.0, 1.0) if score.percent else (-math.inf, math.inf)
-    return Panel(title, score.name, tuple(lines), is_fraction=score.percent, bounds=bounds, chance=chance)
+def _line(panel: Panel, label: str, look: Look, points: Mapping[Any, Cell], **more: Any) -> Iterator[Row]:
+    """Yield the rows of a line; ``more``: its ``line``, ``quantity`` and whether it is ``level``."""
+    alike = {"panel": panel.title, "y_label": panel.y_label, "label": label, "line": label, "look": look}
+    for x, point in points.items():
+        yield {**alike, "quantity": panel.y_label, "level": False, **more, "x": x, **point}
+
+
+def _chart(name: str, title: str, rows: Iterable[Row], runs: Sequence[Run], *told: str, **more: Any) -> Chart:
+    """Return a chart of rows of some runs; ``told``: what is added to its caption."""
+    stated = stated_of(runs)
+    stated["caption"] = "; ".join([stated["caption"], *told])
+    return Chart(name=name, title=title, frame=pd.DataFrame(rows, columns=COLUMNS, dtype=object), **stated, **more)
+
+
+def _score_panel(runs: Sequence[Run], targets: Sequence[str], title: str) -> Panel:
+    shares = commonest_in_domains(run for run in runs if run.target in targets).values()
+    return Panel(title, runs[0].record.score.name, statistics.fmean(shares) if shares else None)
+
+
+def _axis(runs: Sequence[Run]) -> dict[str, Any]:
+    percent = runs[0].record.score.percent
+    return {"is_fraction": percent, "bounds": (0.0, 1.0) if percent else (-math.inf, math.inf)}
 
 
 # --- by round ---
@@ -117,25 +143,16 @@ def sources_by_round(run: Run) -> dict[float, float | None]:
 def convergence(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """Return one chart with a panel per held-out domain; raise ``SettingsError`` if the runs are not comparable."""
     material = Material(runs)
-    stated, score = stated_of(runs), material.runs[0].record.score
-    if steps := [run.record.method.settings["checkpoint_every"] for run in runs if run.is_pooled]:
-        stated["caption"] += f"; {span(steps, 'step')} of a reference count as a round"
-    by_target = {target: [run for run in material.runs if run.target == target] for target in material.targets}
-    chart = Chart(
-        name="convergence",
-        title=f"{score.title} of the global model after each round",
-        x_label="round",
-        panels=tuple(
-            _score_panel(members, f"held out: {target}", _scores(material, target))
-            for target, members in by_target.items()
-        ),
-        quantities=(TARGET, SOURCES),
-        **stated,
-    )
-    return (chart,)
+    steps = [run.record.method.settings["checkpoint_every"] for run in runs if run.is_pooled]
+    told = [f"{span(steps, 'step')} of a reference count as a round"] if steps else []
+    panels = {target: _score_panel(material.runs, [target], f"held out: {target}") for target in material.targets}
+    rows = [row for target, panel in panels.items() for row in _scores(material, target, panel)]
+    title = f"{material.runs[0].record.score.title} of the global model after each round"
+    more = {"panels": tuple(panels.values()), "quantities": (TARGET, SOURCES), **_axis(material.runs)}
+    return (_chart("convergence", title, rows, runs, *told, **more),)
 
 
-def _scores(material: Material, target: str) -> Iterator[Line]:
+def _scores(material: Material, target: str, panel: Panel) -> Iterator[Row]:
     last = max((run.record.protocol.rounds for run in material.runs if not run.is_pooled), default=math.inf)
     for group, look in material.groups:
         members = group.held_out(target)
@@ -143,28 +160,10 @@ def _scores(material: Material, target: str) -> Iterator[Line]:
         if points and any(run.is_pooled and run.record.protocol.rounds > last for run in members):
             # Checkpoints of another budget are no rounds: its last score is a level line.
             level = points[max(points)]
-            yield Line(group.title, look, {0: level, last: level}, TARGET, is_constant=True)
+            yield from _line(panel, group.title, look, {0: level, last: level}, quantity=TARGET, level=True)
             continue
         for quantity, shown in ((TARGET, points), (SOURCES, over_seeds(members, sources_by_round))):
-            if shown:
-                yield Line(group.title, look, shown, quantity)
-
-
-def cosines(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Return a chart per method of the cosines of updates with the step: a panel per held-out domain, a line per site.
-
-    The cosine with the mean is shown if the step differs from the mean. Raises ``SettingsError`` if the runs are not
-    comparable.
-    """
-    return _charts("cosines", "Cosine of each site's update", runs, (WITH_DIRECTION, WITH_MEAN), (-1.0, 1.0))
-
-
-def weights(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Return a chart per method of the reference weights: a panel per held-out domain, a line per site.
-
-    For a method that matches updates, gamma is shown too. Raises ``SettingsError`` if the runs are not comparable.
-    """
-    return _charts("weights", "Weight of each site's update", runs, (GAMMA, WEIGHT), (0.0, 1.0))
+            yield from _line(panel, group.title, look, shown, quantity=quantity)
 
 
 def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
@@ -172,59 +171,49 @@ def measures(runs: Sequence[Run]) -> tuple[Chart, ...]:
 
     Raises ``SettingsError`` if the runs are not comparable.
     """
-    material = Material(runs)
-
-    def lines(target: str, measure: str) -> Iterator[Line]:
+    material, panels = Material(runs), dict[Panel, list[Row]]()
+    for (measure, field), target in product(MEASURES.items(), material.targets):
+        panel = Panel(f"held out: {target}", measure)
         for group, look in material.groups:
-            if points := over_seeds(group.held_out(target), lambda run: measured_by_round(run, measure)):
-                yield Line(group.title, look, points)
-
-    every = [(target, measure) for measure in MEASURES for target in material.targets]
-    panels = tuple(
-        Panel(f"held out: {target}", measure, found, bounds=(0.0, math.inf))
-        for target, measure in every
-        if (found := tuple(lines(target, measure)))
-    )
-    title = "How far the sites are apart"
-    return (Chart(name="measures", title=title, x_label="round", panels=panels, **stated_of(runs)),) if panels else ()
+            points = over_seeds(group.held_out(target), partial(_by_round, field=field))
+            panels.setdefault(panel, []).extend(_line(panel, group.title, look, points))
+    shown = tuple(panel for panel, rows in panels.items() if rows)
+    rows = [row for of in panels.values() for row in of]
+    title, bounds = "How far the sites are apart", (0.0, math.inf)
+    return (_chart("measures", title, rows, runs, panels=shown, bounds=bounds),)
 
 
-def measured_by_round(run: Run, measure: str) -> dict[float, float | None]:
-    """Return one of the measures in each round; None where the method has none."""
-    return {
-        one.round: getattr(one, MEASURES[measure], getattr(one.aggregation, MEASURES[measure], None))
-        for one in run.record.rounds
+def _by_round(run: Run, field: str, site: str = "") -> dict[float, float | None]:
+    """Return a number of each round or, by site, of the updates that it used; None where there is none."""
+    found: dict[float, Any] = {
+        one.round: getattr(one, field, getattr(one.aggregation, field, None)) for one in run.record.rounds
     }
+    return {number: (of or {}).get(site) for number, of in found.items()} if site else found
 
 
-def site_by_round(run: Run, site: str, quantity: str) -> dict[float, float | None]:
-    """Return a site's number in each round that used its update."""
-    used = {one.round: one.aggregation for one in run.record.rounds if one.aggregation is not None}
-    return {number: (getattr(found, FIELDS[quantity]) or {}).get(site) for number, found in used.items()}
+def of_sites(kind: str, runs: Sequence[Run]) -> tuple[Chart, ...]:
+    """Return a chart per method of the ``cosines`` or ``weights`` of updates: a panel per held-out domain.
 
-
-def _charts(
-    kind: str, title: str, runs: Sequence[Run], pair: tuple[str, str], bounds: tuple[float, float]
-) -> tuple[Chart, ...]:
+    It has a line per site. The cosine with the mean is shown beside that with the step if they differ, gamma beside the
+    reference weight if updates are matched. Raises ``SettingsError`` if the runs are not comparable.
+    """
+    title, pair, alone, bounds = OF_SITES[kind]
     material = Material(runs)
     charts: dict[str, Chart] = {}
+    panels = {target: Panel(f"held out: {target}", kind.removesuffix("s")) for target in material.targets}
     for group, _ in material.groups:
-        quantities = pair if _has_both(group, pair) else (WITH_DIRECTION if WITH_DIRECTION in pair else WEIGHT,)
+        quantities = pair if _has_both(group, pair) else (alone,)
         name = f"{kind}-{slug(group.title)}"
         name = name if name not in charts else f"{name}-{len(charts) + 1}"  # other signs may give an equal name
-        panels = tuple(
-            Panel(
-                f"held out: {target}",
-                kind.removesuffix("s"),
-                tuple(line for quantity in quantities for line in _sites(group.held_out(target), quantity)),
-                bounds=bounds,
-            )
-            for target in material.targets
-        )
-        shown = f" ({quantities[0]})" if len(quantities) == 1 else ""
-        heading = f"{title}, {group.title}{shown}"
-        stated = stated_of(group.runs)
-        charts[name] = Chart(name=name, title=heading, x_label="round", panels=panels, quantities=quantities, **stated)
+        rows = [
+            row
+            for target, panel in panels.items()
+            for quantity in quantities
+            for row in _sites(group.held_out(target), quantity, panel)
+        ]
+        heading = f"{title}, {group.title}" + (f" ({quantities[0]})" if len(quantities) == 1 else "")
+        more = {"panels": tuple(panels.values()), "quantities": quantities, "bounds": bounds}
+        charts[name] = _chart(name, heading, rows, group.runs, **more)
     return tuple(charts.values())
 
 
@@ -243,7 +232,7 @@ def slug(title: str) -> str:
     return "-".join(re.sub(r"[^\w.-]", " ", title.lower()).split())
 
 
-def _sites(runs: Sequence[Run], quantity: str) -> Iterator[Line]:
+def _sites(runs: Sequence[Run], quantity: str, panel: Panel) -> Iterator[Row]:
     """Yield the line of each site, with the look of its domain: the same in all figures of a data set."""
     records = {site: run.record for run in runs for site in run.record.sources}
     for site, record in sorted(records.items()):
@@ -253,8 +242,8 @@ def _sites(runs: Sequence[Run], quantity: str) -> Iterator[Line]:
         alike = sum(record.census[other].domain == domain for other in record.sources)
         label = domain if site_names([domain]) == (site,) else site
         label = f"{domain} ({alike} sites)" if alike > 1 else label
-        if points := over_seeds(runs, lambda run, site=site: site_by_round(run, site, quantity)):  # type: ignore[misc]
-            yield Line(label, look, points, quantity, name=site)
+        points = over_seeds(runs, partial(_by_round, field=FIELDS[quantity], site=site))
+        yield from _line(panel, label, look, points, line=site, quantity=quantity)
 
 
 # --- by a setting ---
@@ -270,7 +259,7 @@ def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
     if len(varied) != 1:
         raise SettingsError(field="the settings that vary", value=varied, expected="one, for the x axis")
     (setting,), material = varied, Material(runs, varied)
-    kept, score, targets = material.runs, material.runs[0].record.score, material.targets
+    kept, targets = material.runs, material.targets
     values = {value for run in kept if (value := value_of(run, setting)) is not None}
     scale, categories = _scale(values)
     # On an axis of categories, a value is at the rank of its text.
@@ -279,30 +268,30 @@ def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
     domains = known_domains(kept[0].dataset) or {reply.domain for reply in kept[0].record.census.values()}
     if len(targets) > 1 and {*targets} == {*domains}:
         shown[AVERAGE] = targets
-    panels = tuple(
-        _score_panel(
-            [run for run in kept if run.target in of],
-            title,
-            [line for group, look in material.groups for line in _by_value(group, look, setting, places, of)],
-        )
-        for title, of in shown.items()
-    )
-    stated = stated_of(kept)
-    stated["caption"] += f"; selection: {RULES[SOURCE_VALIDATION]}"
-    stated |= {"name": f"sensitivity-{setting.replace(' ', '-')}", "title": f"{score.heading} against {setting}"}
-    return (Chart(x_label=setting, panels=panels, scale=scale, categories=categories, **stated),)
+    panels = {_score_panel(kept, of, title): of for title, of in shown.items()}
+    rows = [
+        row
+        for panel, of in panels.items()
+        for group, look in material.groups
+        for row in _by_value(group, look, panel, setting, places, of)
+    ]
+    name, title = f"sensitivity-{setting.replace(' ', '-')}", f"{kept[0].record.score.heading} against {setting}"
+    more = {"x_label": setting, "panels": tuple(panels), "scale": scale, "categories": categories, **_axis(kept)}
+    return (_chart(name, title, rows, kept, f"selection: {RULES[SOURCE_VALIDATION]}", **more),)
 
 
-def _scale(values: set[Any]) -> tuple[Scale, tuple[str, ...]]:
+def _scale(values: set[Any]) -> tuple[str, tuple[str, ...]]:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        return Scale.LINEAR, tuple(sorted(map(str, values)))
+        return "linear", tuple(sorted(map(str, values)))
     positive = [value for value in values if value > 0]
     if min(values) < 0 or not positive or max(positive) / min(positive) <= DECADE:
-        return Scale.LINEAR, ()
-    return (Scale.LOG if len(positive) == len(values) else Scale.ZERO_AND_LOG), ()
+        return "linear", ()
+    return ("log" if len(positive) == len(values) else "symlog"), ()
 
 
-def _by_value(group: Group, look: Look, setting: str, places: dict[Any, Any], targets: Sequence[str]) -> Iterator[Line]:
+def _by_value(
+    group: Group, look: Look, panel: Panel, setting: str, places: dict[Any, Any], targets: Sequence[str]
+) -> Iterator[Row]:
     """Yield the line of the runs with the setting, and the level line of those without it."""
 
     def of(runs: Sequence[Run], target: str) -> dict[int, float]:
@@ -313,12 +302,11 @@ def _by_value(group: Group, look: Look, setting: str, places: dict[Any, Any], ta
         value: estimate(average({target: of(runs, target) for target in targets}))
         for value, runs in grouped(group.runs, lambda run: value_of(run, setting)).items()
     }
-    points = {places[value]: score for value, score in found.items() if value is not None and score is not None}
-    if points:
-        yield Line(group.title, look, dict(sorted(points.items())))
-    if (level := found.get(None)) is not None:
+    points = {places[value]: score for value, score in found.items() if value is not None and score}
+    yield from _line(panel, group.title, look, dict(sorted(points.items())))
+    if level := found.get(None):
         label = f"{group.title}, {setting} unset" if points else group.title
-        yield Line(label, look, dict.fromkeys(sorted(places.values()), level), is_constant=True)
+        yield from _line(panel, label, look, dict.fromkeys(sorted(places.values()), level), level=True)
 
 
 # --- by site and class ---
@@ -338,10 +326,8 @@ def partition(runs: Sequence[Run]) -> tuple[Counts, ...]:
         raise SettingsError(
             "no run divides a domain by its classes (partition), so its sites' classes are those of their domain."
         )
-    return tuple(
-        _counts(run, f"partition-{number}" if len(found) > 1 else "partition")
-        for number, run in enumerate(found.values(), start=1)
-    )
+    numbers = [f"-{number}" if len(found) > 1 else "" for number in range(1, len(found) + 1)]
+    return tuple(_counts(run, f"partition{number}") for run, number in zip(found.values(), numbers, strict=True))
 
 
 def _counts(run: Run, name: str) -> Counts:
@@ -349,13 +335,13 @@ def _counts(run: Run, name: str) -> Counts:
     domains = {site: record.census[site].domain for site in record.sources}
     sites = sorted(record.sources, key=lambda site: (domains[site], split_site(site)[1] or (0, 0), site))
     alpha = f", alpha {protocol.dirichlet_alpha:g}" if protocol.partition == "dirichlet" else ""
-    counts = pd.DataFrame(
-        [record.census[site].class_counts for site in sites],
-        index=pd.MultiIndex.from_tuples([(domains[site], site) for site in sites]),
-        columns=record.classes,
-    )
-    sizes = counts.sum(axis="columns")
-    caption = f"{record.data}; {len(sites)} source sites of {sizes.min():,} to {sizes.max():,} images, "
-    stated = {**stated_of([run]), "caption": f"{caption}median {sizes.median():,.10g}"}
+    rows = [
+        {"site": site, "domain": domains[site], "class": name, "images": images}
+        for site in sites
+        for name, images in zip(record.classes, record.census[site].class_counts, strict=True)
+    ]
+    sizes = [sum(record.census[site].class_counts) for site in sites]
+    caption = f"{record.data}; {len(sites)} source sites of {min(sizes):,} to {max(sizes):,} images, "
+    stated = {**stated_of([run]), "caption": f"{caption}median {statistics.median(sizes):,.10g}"}
     title = f"Images of each class at the sites: {protocol.partition}{alpha}"
-    return Counts(name=name, title=title, counts=counts, **stated)
+    return Counts(name=name, title=title, frame=pd.DataFrame(rows, dtype=object), **stated)

@@ -8,9 +8,8 @@ import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,11 +22,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
-from fdg_plugins.lab.analysis.estimates import Estimate
-from fdg_plugins.lab.analysis.figures.evaluation import Comparison
-from fdg_plugins.lab.analysis.figures.picture import GREY, Chart, Counts, Line, Panel, Picture, Scale, numbered_look
-from fdg_plugins.lab.analysis.figures.reliability import Reliability
-from fdg_plugins.lab.analysis.runs import grouped
+from fdg_plugins.lab.analysis.figures.picture import (
+    GREY,
+    Chart,
+    Comparison,
+    Counts,
+    Picture,
+    Reliability,
+    numbered_look,
+)
 from fdg_plugins.storage import write_bytes
 from fdg_plugins.tasks.counts import FEWEST
 
@@ -36,9 +39,9 @@ COLUMN_INCHES = 3.3  # a column of a paper with two
 TEXT_SIZE, SMALL_SIZE = 7.0, 6.5  # points
 LETTERS = 19  # of an inch of text, about
 LINE_INCHES = 0.12
-PANEL_WIDTH, PANEL_HEIGHT = 1.6, 1.35
+PANEL_HEIGHT = 1.35
 MARKERS_PER_LINE, TICKS = 8, 6
-SOLID, DOTTED, LEVEL, CHANCE = get_args(Literal["-", ":", "--", "-."])
+SOLID, DOTTED, LEVEL, CHANCE = "-", ":", "--", "-."
 MANY_SITES = 20  # of one domain; more lines of one colour would be a block
 MOST_CLASSES = 30  # that are named
 
@@ -60,16 +63,16 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw(picture: Picture, width: float = COLUMN_INCHES) -> Figure:
-    """Return the figure in a width in inches, by default that of a paper's column."""
-    drawn: Mapping[type[Picture], Callable[[Any, float], Figure]] = {
+def draw(picture: Picture) -> Figure:
+    """Return the figure in the width of a paper's column."""
+    drawn: Mapping[type[Picture], Callable[[Any], Figure]] = {
         Chart: _draw_chart,
         Counts: _draw_counts,
         Comparison: _draw_comparison,
         Reliability: _draw_reliability,
     }
     with style():
-        return drawn[type(picture)](picture, width)
+        return drawn[type(picture)](picture)
 
 
 def write_figure(picture: Picture, to: Path) -> str:
@@ -118,110 +121,113 @@ def new_figure(picture: Picture, width: float, height: float, handles: Sequence[
 # --- charts of lines ---
 
 
-def _draw_chart(chart: Chart, width: float) -> Figure:
+def _draw_chart(chart: Chart) -> Figure:
     """Return the figure: panels that share their axes, in rows of equal length if possible."""
     titles = [(panel.title, panel.y_label) for panel in chart.panels]
-    figure, grid, inches = _panels(chart, titles, chart.x_label, width, _legend(chart))
+    figure, grid = _panels(chart, titles, chart.x_label, _legend(chart))
     for axes, panel in zip(grid, chart.panels, strict=True):
-        _draw_panel(axes, chart, panel)
-    _set_scale(grid[0], chart, inches)
-    for axes, panel in zip(grid, chart.panels, strict=True):  # scaled together
+        for (_, quantity), alike in chart.of(panel).groupby(["label", "quantity"], sort=False):
+            _draw_lines(axes, chart, alike, is_second=quantity in chart.quantities[1:])
+        if panel.chance is not None:
+            axes.axhline(panel.chance, linestyle=CHANCE, color=GREY, linewidth=0.7, zorder=1)
+        if chart.is_fraction:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    _set_scale(grid[0], chart, len(grid))
+    for axes in grid:  # scaled together
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, panel.bounds[0]), min(high, panel.bounds[1]))
+        axes.set_ylim(max(low, chart.bounds[0]), min(high, chart.bounds[1]))
     return figure
 
 
 def _panels(
-    picture: Picture, titles: Sequence[tuple[str, str]], x_label: str, width: float, handles: Sequence[Artist]
-) -> tuple[Figure, list[Axes], float]:
-    """Return a figure, its axes by titles and labels of ``y``, and the width of one."""
-    count = len(titles)
-    rows = -(-count // min(4, max(1, int(width / PANEL_WIDTH))))
-    columns = -(-count // rows)
-    figure = new_figure(picture, width, PANEL_HEIGHT * rows, handles)
+    picture: Picture, titles: Sequence[tuple[str, str]], x_label: str, handles: Sequence[Artist]
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure, and its axes by titles and labels of ``y``, at most two in a row."""
+    count, columns = len(titles), min(2, len(titles))
+    rows = -(-count // columns)
+    figure = new_figure(picture, COLUMN_INCHES, PANEL_HEIGHT * rows, handles)
     grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     for axes in grid[count:]:
         axes.remove()
     for place, (axes, (title, y_label)) in enumerate(zip(grid, titles, strict=False)):
         is_lowest = place + columns >= count
-        text = textwrap.fill(title, int(LETTERS * width / columns) - 5)
+        text = textwrap.fill(title, int(LETTERS * COLUMN_INCHES / columns) - 5)
         axes.set(title=text, xlabel=x_label if is_lowest else "", ylabel="" if place % columns else y_label)
         axes.tick_params(labelbottom=is_lowest)
-    return figure, grid[:count], width / columns
+    return figure, grid[:count]
 
 
-def _draw_panel(axes: Axes, chart: Chart, panel: Panel) -> None:
-    for (_, quantity), alike in grouped(panel.lines, lambda line: (line.label, line.quantity)).items():
-        is_second = quantity in chart.quantities[1:]
-        for line in [_summarised(axes, alike, spread=not is_second)] if len(alike) > MANY_SITES else alike:
-            look: dict[str, Any] = {"linestyle": DOTTED if is_second else LEVEL}
-            if not is_second and not line.is_constant:
-                look = {"marker": line.look.marker, "markevery": max(1, len(line.points) // MARKERS_PER_LINE)}
-            axes.plot(*line.means, color=line.look.colour, **look)
-            if not is_second and any(point.std for point in line.points.values()):
-                _draw_deviation(axes, line, panel.bounds, as_band=chart.scale is Scale.ROUNDS or line.is_constant)
-    if panel.chance is not None:
-        axes.axhline(panel.chance, linestyle=CHANCE, color=GREY, linewidth=0.7, zorder=1)
-    if panel.is_fraction:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+def _draw_lines(axes: Axes, chart: Chart, alike: pd.DataFrame, *, is_second: bool) -> None:
+    """Draw lines of one label; of many, the median, their range and, darker, that between their quartiles."""
+    (colour, marker), level = alike[["look", "level"]].iloc[0]
+    alike = alike.astype({"x": float, "mean": float, "std": float})
+    lines = [line.set_index("x")[["mean", "std"]] for _, line in alike.groupby("line", sort=False)]
+    if len(lines) > MANY_SITES:
+        means = alike.pivot(index="line", columns="x", values="mean")
+        for low, high, alpha in ((0.0, 1.0, 0.07), (0.25, 0.75, 0.15)) if not is_second else ():
+            edges = means.quantile([low, high])
+            axes.fill_between(means.columns, *edges.to_numpy(), color=colour, alpha=alpha, linewidth=0)
+        lines = [pd.DataFrame({"mean": means.median(), "std": 0.0})]
+    for line in lines:
+        look: dict[str, Any] = {"linestyle": DOTTED if is_second else LEVEL}
+        if not is_second and not level:
+            look = {"marker": marker, "markevery": max(1, len(line) // MARKERS_PER_LINE)}
+        axes.plot(line.index, line["mean"], color=colour, **look)
+        if not is_second and (line["std"] > 0).any():
+            _draw_deviation(axes, line.fillna(0.0), colour, chart.bounds, as_band=chart.scale == "rounds" or level)
 
 
-def _summarised(axes: Axes, lines: Sequence[Line], *, spread: bool) -> Line:
-    """Return the median of many lines; with ``spread``, fill their range and, darker, that between their quartiles."""
-    means = pd.DataFrame([dict(zip(*line.means, strict=True)) for line in lines]).sort_index(axis="columns")
-    for low, high, alpha in ((0.0, 1.0, 0.07), (0.25, 0.75, 0.15)) if spread else ():
-        edges = means.quantile([low, high])
-        axes.fill_between(means.columns, *edges.to_numpy(), color=lines[0].look.colour, alpha=alpha, linewidth=0)
-    medians = means.median()
-    return replace(lines[0], points={x: Estimate(float(value), None, len(lines)) for x, value in medians.items()})
-
-
-def _draw_deviation(axes: Axes, line: Line, bounds: tuple[float, float], *, as_band: bool) -> None:
-    x, mean = map(np.array, line.means)
-    deviation = np.array([point.std or 0.0 for point in line.points.values()])
-    low, high = np.clip(mean - deviation, *bounds), np.clip(mean + deviation, *bounds)
+def _draw_deviation(axes: Axes, line: pd.DataFrame, colour: str, bounds: tuple[float, float], *, as_band: bool) -> None:
+    x, mean = line.index, line["mean"]
+    low, high = (mean - line["std"]).clip(*bounds), (mean + line["std"]).clip(*bounds)
     if as_band:
-        axes.fill_between(x, low, high, color=line.look.colour, alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     else:
-        axes.errorbar(x, mean, yerr=[mean - low, high - mean], fmt="none", ecolor=line.look.colour, capsize=2)
+        axes.errorbar(x, mean, yerr=[mean - low, high - mean], fmt="none", ecolor=colour, capsize=2)
 
 
-def _set_scale(axes: Axes, chart: Chart, inches: float) -> None:
-    if chart.scale is Scale.ROUNDS:
+def _set_scale(axes: Axes, chart: Chart, panels: int) -> None:
+    if chart.scale == "rounds":
         axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True))
         return
-    places = sorted({x for line in chart.lines for x in line.points})
-    if chart.scale is not Scale.LINEAR:
+    places = sorted(set(chart.frame["x"]))
+    if chart.scale != "linear":
         least = {"linthresh": min(place for place in places if place > 0)}
-        axes.set_xscale(chart.scale.value, **(least if chart.scale is Scale.ZERO_AND_LOG else {}))
+        axes.set_xscale(chart.scale, **(least if chart.scale == "symlog" else {}))
     labels = [chart.categories[int(place)] if chart.categories else f"{place:g}" for place in places]
     axes.set_xticks(places, labels)
     axes.xaxis.set_minor_locator(NullLocator())
+    letters = LETTERS * COLUMN_INCHES / min(2, panels)
     for each in axes.figure.axes:
-        each.tick_params(axis="x", labelrotation=90 if len("  ".join(labels)) > 0.6 * LETTERS * inches else 0)
+        each.tick_params(axis="x", labelrotation=90 if len("  ".join(labels)) > 0.6 * letters else 0)
 
 
 def _legend(chart: Chart) -> list[Artist]:
-    handles: list[Artist] = []
-    for label, (line, *_) in grouped(chart.lines, lambda line: line.label).items():
-        look: dict[str, Any] = {"linestyle": LEVEL} if line.is_constant else {"marker": line.look.marker}
-        handles.append(Line2D([], [], color=line.look.colour, label=label, **look))
+    first = chart.frame.drop_duplicates("label")
+    handles = [
+        _handle(label, colour, **({"linestyle": LEVEL} if level else {"marker": marker}))
+        for label, (colour, marker), level in zip(first["label"], first["look"], first["level"], strict=True)
+    ]
     if len(chart.quantities) > 1:
-        strokes = zip((SOLID, DOTTED), chart.quantities, strict=True)
-        handles += [Line2D([], [], color=GREY, linestyle=stroke, label=name) for stroke, name in strokes]
+        strokes = zip(chart.quantities, (SOLID, DOTTED), strict=True)
+        handles += [_handle(name, GREY, linestyle=stroke) for name, stroke in strokes]
     if chances := sorted({panel.chance for panel in chart.panels if panel.chance is not None}):
         values = "-".join(dict.fromkeys(f"{100 * one:.0f}" for one in (chances[0], chances[-1])))
-        handles.append(Line2D([], [], color=GREY, linestyle=CHANCE, label=f"commonest class {values} %"))
+        handles.append(_handle(f"commonest class {values} %", GREY, linestyle=CHANCE))
     return handles
+
+
+def _handle(label: str, colour: str, **look: Any) -> Artist:
+    return Line2D([], [], color=colour, label=label, **look)
 
 
 # --- numbers of images by site and class ---
 
 
-def _draw_counts(picture: Counts, width: float) -> Figure:
-    counts = picture.counts
-    values, names = counts.to_numpy().T, list(counts.columns)
-    figure = new_figure(picture, width, 0.5 + 0.13 * min(MOST_CLASSES, len(names)))
+def _draw_counts(picture: Counts) -> Figure:
+    names = list(dict.fromkeys(picture.frame["class"]))
+    values = picture.frame["images"].to_numpy(int).reshape(-1, len(names)).T
+    figure = new_figure(picture, COLUMN_INCHES, 0.5 + 0.13 * min(MOST_CLASSES, len(names)))
     axes = figure.subplots()
     # Monotonic in brightness and read by colour-blind readers; small numbers are seen beside large ones.
     norm = PowerNorm(0.5, vmin=1, vmax=max(2, int(values.max())))
@@ -232,7 +238,8 @@ def _draw_counts(picture: Counts, width: float) -> Figure:
     axes.set_yticks(range(0, len(names), every), names[::every])
     axes.grid(visible=False)
     axes.set(xlabel="site", ylabel="class")
-    places = pd.Series(range(len(counts)), index=counts.index.get_level_values(0)).groupby(level=0)
+    domains = list(picture.frame["domain"][:: len(names)])
+    places = pd.Series(range(len(domains)), index=domains).groupby(level=0)
     above = axes.secondary_xaxis("top")
     above.set_xticks(list(places.mean()), list(places.groups), rotation=0 if len(places) < 4 else 20)
     above.tick_params(length=0)
@@ -245,26 +252,25 @@ def _draw_counts(picture: Counts, width: float) -> Figure:
 # --- reliability: how often models are right at each confidence ---
 
 
-def _draw_reliability(picture: Reliability, width: float) -> Figure:
+def _draw_reliability(picture: Reliability) -> Figure:
     """Return the figure: a panel per domain or site with its number of images, and each line's calibration error."""
-    curves = {curve.label: curve.look for panel in picture.panels.values() for curve in panel}
-    handles: list[Artist] = [
-        Line2D([], [], color=look.colour, marker=look.marker, label=label) for label, look in curves.items()
-    ]
-    few = f"fewer than {FEWEST} images"
-    handles.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label=few))
-    titles = [(f"{title}, {panel[0].images:,} images", "share right") for title, panel in picture.panels.items()]
-    figure, grid, _ = _panels(picture, titles, "confidence", width, handles)
-    for axes, panel in zip(grid, picture.panels.values(), strict=True):
+    looks = picture.frame.drop_duplicates("line").set_index("line")["look"]
+    handles = [_handle(label, colour, marker=marker) for label, (colour, marker) in looks.items()]
+    handles.append(_handle(f"fewer than {FEWEST} images", GREY, marker="o", markerfacecolor="white", linestyle=""))
+    curves = picture.frame.groupby(["panel", "line"], sort=False)
+    images = (curves["images"].sum() // curves["models"].first()).groupby(level="panel", sort=False).first()
+    titles = [(f"{title}, {count:,} images", "share right") for title, count in images.items()]
+    figure, grid = _panels(picture, titles, "confidence", handles)
+    for axes, (_, panel) in zip(grid, picture.frame.groupby("panel", sort=False), strict=True):
         axes.plot([0, 1], [0, 1], color=GREY, linestyle=CHANCE, linewidth=0.7, zorder=1)
-        for number, curve in enumerate(panel):
-            colour, marker = curve.look
-            axes.plot(*zip(*(one[1:] for one, _ in curve.bins), strict=True), color=colour)
-            for (_, *point), is_few in curve.bins:
-                filling = "white" if is_few else colour
-                axes.plot(*point, marker, color=colour, markerfacecolor=filling, clip_on=False, zorder=3)
-            text, line = f"{100 * curve.error:.1f} %", 72 * LINE_INCHES * number
-            place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, -line), "textcoords": "offset points"}
+        for number, (line, bins) in enumerate(panel.groupby("line", sort=False)):
+            colour, marker = looks[line]
+            axes.plot(bins["confidence"], bins["correct"], color=colour)
+            for x, y, few in zip(bins["confidence"], bins["correct"], bins["few"], strict=True):
+                filling = "white" if few == "true" else colour
+                axes.plot(x, y, marker, color=colour, markerfacecolor=filling, clip_on=False, zorder=3)
+            text, below = f"{100 * bins['calibration_error'].iloc[0]:.1f} %", -72 * LINE_INCHES * number
+            place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, below), "textcoords": "offset points"}
             axes.annotate(text, (0.04, 0.98), **place, color=colour, va="top")  # where a curve is rarely
         axes.set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
         for axis in (axes.xaxis, axes.yaxis):
@@ -275,25 +281,25 @@ def _draw_reliability(picture: Reliability, width: float) -> Figure:
 # --- models at sites that trained none of them ---
 
 
-def _draw_comparison(picture: Comparison, width: float) -> Figure:
+def _draw_comparison(picture: Comparison) -> Figure:
     """Return the figure: sites from the top down, scores on the left, differences on the right if there are any."""
-    looks = {model.name: numbered_look(number) for number, model in enumerate(picture.result.models)}
-    sites = list(dict.fromkeys(line.site for line in picture.lines))
-    handles = [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle="", label=name) for name, look in looks.items()
-    ]
-    figure = new_figure(picture, width, 0.6 + LINE_INCHES * len(sites) * (1 + len(looks)), handles)
-    score, (first, *_) = picture.result.score, looks
-    columns = {score.title + score.unit: [(line, line.values[score.name]) for line in picture.lines]}
-    if compared := [(line, line.difference) for line in picture.lines if line.difference is not None]:
-        columns[f"difference to {first}"] = compared
+    frame, score, factor = picture.frame, picture.score, picture.score.factor
+    looks = [(name, *numbered_look(number)) for number, name in enumerate(picture.models)]
+    sites = list(dict.fromkeys(frame["site"]))
+    handles = [_handle(name, colour, marker=marker, linestyle="") for name, colour, marker in looks]
+    figure = new_figure(picture, COLUMN_INCHES, 0.6 + LINE_INCHES * len(sites) * (1 + len(looks)), handles)
+    columns = {"score": score.title + score.unit}
+    columns |= {"difference": f"difference to {picture.models[0]}"} if frame["difference"].notna().any() else {}
     grid = figure.subplots(1, len(columns), sharey=True, squeeze=False).flat
-    for axes, (label, shown) in zip(grid, columns.items(), strict=True):
-        for line, (value, interval) in shown:
-            look, (low, high) = looks[line.model], interval or (value, value)
-            ends = [[score.factor * max(0.0, value - low)], [score.factor * max(0.0, high - value)]]
-            where = sites.index(line.site) + (list(looks).index(line.model) - (len(looks) - 1) / 2) * 0.7 / len(looks)
-            axes.errorbar(score.factor * value, where, xerr=ends, color=look.colour, marker=look.marker, capsize=2)
+    for axes, (name, label) in zip(grid, columns.items(), strict=True):
+        known = frame[["site", "model", name, f"{name}_low", f"{name}_high"]].dropna(subset=name)
+        for site, model, value, low, high in known.itertuples(index=False):
+            number = picture.models.index(model)
+            ends = [[0.0], [0.0]] if pd.isna(low) else [[max(0.0, value - low)], [max(0.0, high - value)]]
+            where = sites.index(site) + (number - (len(looks) - 1) / 2) * 0.7 / len(looks)
+            _, colour, marker = looks[number]
+            xerr = factor * np.array(ends)
+            axes.errorbar(factor * value, where, xerr=xerr, color=colour, marker=marker, capsize=2)
         axes.set_xlabel(label)
     grid[0].set_yticks(range(len(sites)), sites)
     grid[0].invert_yaxis()
