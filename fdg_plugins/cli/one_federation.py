@@ -21,10 +21,10 @@ from pathlib import Path
 from fdg_plugins.cli.jobs import write_resuming_job
 from fdg_plugins.cli.submit import COMPLETED, Server, follow
 from fdg_plugins.errors import FDGError
-from fdg_plugins.lab.engine.run import RESULTS
 from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
+from fdg_plugins.lab.sweep.engines import RESULTS
 from fdg_plugins.lab.sweep.processes import LOG_FILE
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.settings.site_config import FILE_NAME

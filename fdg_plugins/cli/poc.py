@@ -11,7 +11,6 @@ from fdg_plugins.cli.options import DataRootOption, DatasetOption, SitesOption, 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc.kits import (
-    SHELL_SIGNS,
     STATE_FILE,
     SiteData,
     configure,
@@ -20,7 +19,7 @@ from fdg_plugins.lab.poc.kits import (
     read_project,
 )
 from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
-from fdg_plugins.lab.sweep.folder import check_signs
+from fdg_plugins.lab.sweep.folder import SHELL_SIGNS, check_signs
 from fdg_plugins.lab.sweep.processes import processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 

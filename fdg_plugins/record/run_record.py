@@ -6,6 +6,7 @@ Scores are those of the run's task (accuracies are fractions in [0, 1]), losses 
 of tensors, times are seconds. A loss that is not finite is null.
 """
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -225,6 +226,18 @@ class RunRecord(Recorded):
         """The evaluations of models that were not undone."""
         return [evaluation for evaluation in self.evaluations if not evaluation.undone]
 
+    def description_of_model(self, after_round: int) -> dict[str, str]:
+        """Return what the file of a model after a round says about it."""
+        return {
+            "model": self.protocol.model,
+            "classes": json.dumps(self.classes),
+            "image_size": str(self.protocol.image_size),
+            "dataset": self.data,
+            "target": self.protocol.target,
+            "after_round": str(after_round),
+            "initial_weights": self.initial_weights.label,
+        }
+
     def idle_rounds(self) -> list[RoundRecord]:
         """Return the rounds that left the model unchanged, or were undone."""
         return [one for one in self.rounds if one.is_idle]
@@ -266,11 +279,11 @@ class RunRecord(Recorded):
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
             shared = {site: known[site] for site in of_best}
             better = self.selecting.goodness
-            if best is None or better(self._centre(shared)) > better(self._centre(of_best)):
+            if best is None or better(self.central_score(shared)) > better(self.central_score(of_best)):
                 best, of_best = evaluation, dict(known)
         return best
 
-    def _centre(self, scores: Mapping[str, Evaluation]) -> float:
+    def central_score(self, scores: Mapping[str, Evaluation]) -> float:
         """Return the mean over the domains of the sites that gave these scores, or their median over the sites.
 
         Without a value, as of a class that no site has, a model is the worst that there is.
@@ -291,7 +304,7 @@ class RunRecord(Recorded):
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""
         known = (known for found, known in self._known_scores() if found.after_round == after_round)
-        return next(map(self._centre, known), None)
+        return next(map(self.central_score, known), None)
 
     def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, Evaluation]]]:
         """Yield each model that a source evaluated, with the evaluation of each source site.

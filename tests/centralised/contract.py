@@ -77,7 +77,7 @@ def trained(
     streams = [own_batches(domain, domains, shape) for domain in range(domains)]
     policy = DevicePolicy(CPU, bfloat16=bfloat16)
     training = PooledTraining(model, algorithm, streams, partial(optimizer, model), policy)
-    training.train(steps, lambda: False, lambda _: None)
+    training.train(steps)
     return training
 
 

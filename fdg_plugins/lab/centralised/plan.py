@@ -10,25 +10,31 @@ masks, which DomainBed does not have, rate and batches are those of the federate
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
+from fdg_plugins.errors import SettingsError, check_choice, check_count, check_settings_known
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
 from fdg_plugins.plans.job_settings import job_settings
 from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
-from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
+from fdg_plugins.plugins.files import files_behind, load_files
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
-from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.settings.protocol import LARGEST_BATCH, SGD, Protocol
 from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
+from fdg_plugins.settings.uses import names_in
+from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.tasks import TASKS
 
 ADAM = "adam"
 OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
+PLAN_FILE = "plan.json"
+CUSTOM = Path("app_server", "custom")  # as in a job: the plug-in files that a plan uses
 
 # The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
 SHARED_SETTINGS = (
@@ -134,16 +140,13 @@ def make_plan(
     """
     own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
     known = setting_names(algorithm)
-    if unknown := [name for name in chosen if name not in known]:
-        hint = did_you_mean(unknown[0], known)
-        raise SettingsError(f"a run of {algorithm!r} has no setting {unknown[0]!r}; {hint}")
+    check_settings_known(f"a run of {algorithm!r}", chosen, known)
     if not ALGORITHMS[algorithm].pools:
         named = _only(protocol_settings(protocol, dataset, parse_method(BASE)), known)
         alone = job_settings(parse_method(BASE), dataset, {**named, **chosen, "target": target, "seed": seed}).plans
         of_sites = (alone.stand_in if stand_in else alone.real).protocol
         return Plan(make_algorithm(algorithm, {}), Schedule(of_sites.optimizer, of_sites.rounds, 1), of_sites)
-    if protocol not in (PAPER, QUICK):
-        raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
+    check_choice("protocol", protocol, (PAPER, QUICK))
     sgd = chosen.get("optimizer") == SGD
     values = {**_defaults(dataset, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
@@ -190,12 +193,30 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
     """Raise ``SettingsError`` for values that are each in range but contradict each other."""
-    if protocol.batch_size < LEAST_BATCH:
-        expected = f"at least {LEAST_BATCH} images per domain"
-        raise SettingsError(field="batch_size", value=protocol.batch_size, expected=expected)
+    check_count("batch_size", protocol.batch_size, at_least=LEAST_BATCH, at_most=LARGEST_BATCH)
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         expected = f"one of images with one class each, which the algorithm {algorithm.name!r} needs"
         raise SettingsError(field="task", value=protocol.task, expected=expected)
-    if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
-        expected = f"fewer than the {schedule.steps} steps: the strength {algorithm.strength:g} would never apply"
-        raise SettingsError(field="warm_up", value=algorithm.warm_up, expected=expected)
+    if isinstance(algorithm, AnnealedPenalty) and algorithm.strength:  # which would else never apply
+        check_count("warm_up", algorithm.warm_up, at_least=0, at_most=schedule.steps - 1)
+
+
+def write_plan(plan: Plan, job: Path) -> None:
+    """Write all settings, as ``plan.json``, and the plug-in files that they name to the folder ``job``."""
+    name, protocol = plan.algorithm.name, plan.protocol.model_dump(mode="json")
+    values, files = {**protocol, **plan.settings()}, files_behind(names_in(plan.protocol))
+    content = {"algorithm": name, **_only(protocol, ("dataset", "target", "seed"))}
+    content |= {"settings": _only(values, setting_names(name)), **({"plugins": [*files]} if files else {})}
+    write_json(job / PLAN_FILE, content)
+    for file in files.values():
+        write_bytes(job / CUSTOM / file.name, file.read_bytes())
+
+
+def read_plan(job: Path) -> Plan:
+    """Return the plan in ``job``, whose plug-in files are then loaded."""
+    content = read_json(job / PLAN_FILE)
+    load_files(content.get("plugins", ()), job / CUSTOM)
+    dataset, settings = content["dataset"], content["settings"]
+    given = {name: "none" if value is None else value for name, value in settings.items()}  # None would be a default
+    where = (dataset if isinstance(dataset, str) else read_own_dataset(dataset), content["target"], content["seed"])
+    return make_plan(content["algorithm"], *where, given)

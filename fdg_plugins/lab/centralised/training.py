@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from fdg_plugins.data import AugmentationRanges, DomainData, training_epochs
-from fdg_plugins.errors import FDGError, Stopped
+from fdg_plugins.errors import FDGError
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, Batch
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
-from fdg_plugins.training.loop import DevicePolicy, ShouldStop
+from fdg_plugins.training.loop import DevicePolicy
 
 CPU = torch.device("cpu")
 
@@ -73,17 +73,14 @@ class PooledTraining:
         self._optimizer = make_optimizer()
         self._policy = policy
 
-    def train(self, steps: int, should_stop: ShouldStop, on_step: Callable[[int], None]) -> list[float]:
+    def train(self, steps: int) -> list[float]:
         """Take ``steps`` >= 1 steps; return the mean risk of each domain over them, ``[m]``.
 
-        ``on_step`` receives the total number of steps taken, after each step. Raises :class:`Stopped` within one step
-        after ``should_stop()`` returns true, and ``FDGError`` if a parameter is not finite at the end.
+        Raises ``FDGError`` if a parameter is not finite at the end.
         """
         self.model.train()
         total = torch.zeros(len(self._domains), dtype=torch.float64, device=self._policy.device)
         for _ in range(steps):
-            if should_stop():
-                raise Stopped
             if self.steps_done == self._algorithm.restarts_at:
                 self._optimizer = self._make_optimizer()
             drawn = [next(domain) for domain in self._domains]
@@ -92,7 +89,6 @@ class PooledTraining:
             # Summed on the device: reading the loss after every step would synchronise with an accelerator.
             total += self._algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
             self.steps_done += 1
-            on_step(self.steps_done)
         for name, value in self.model.named_parameters():
             if not bool(torch.isfinite(value).all()):
                 expected = f"finite ones: a smaller learning_rate, or other settings of {self._algorithm.title}"

@@ -3,7 +3,7 @@
 
 With more than one of ``WORKERS``, as many sites at a time train and evaluate, in separate processes. What the job
 leaves in ``WORKSPACE`` lies where FLARE's simulator leaves it. SIGTERM and Ctrl-C abort the job, whose record then
-says ``stopped``; a second one ends the process at once.
+says ``stopped``; a second one ends the process at once. A folder with ``plan.json`` is the job of a reference.
 
 Exit codes: 0 the job has finished, 1 the folder holds no job that can be built, 2 the job failed or was stopped.
 """
@@ -16,13 +16,19 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
+import torch
 from nvflare.apis import fl_component
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import FDGError
 from fdg_plugins.executors.training_process import WorkerPool
 from fdg_plugins.executors.work import SiteWork
+from fdg_plugins.lab.centralised.plan import PLAN_FILE, read_plan
+from fdg_plugins.lab.centralised.run import run_centralised
 from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.record.run_files import SIMULATOR_FOLDER
+from fdg_plugins.settings.site_config import read_site_config
+from fdg_plugins.storage import named_path
 
 UNUSABLE, FAILED = 1, 2
 
@@ -32,25 +38,37 @@ _logger = logging.getLogger(__name__)
 def main(arguments: list[str]) -> int:
     """Run the job; ``arguments``: its folder, that of the workspace, number of workers. Return the exit code."""
     job, workspace = (Path(text).absolute() for text in arguments[:2])
-    workers = int(arguments[2]) if len(arguments) > 2 else 1
     log_to(sys.stdout)
+    try:
+        if (job / PLAN_FILE).is_file():
+            run_reference(job, workspace)
+            return 0
+        return run_job(job, workspace, int(arguments[2]) if len(arguments) > 2 else 1)
+    except FDGError as error:
+        _logger.error("stopped: %s", error)
+        return UNUSABLE
+
+
+def run_job(job: Path, workspace: Path, workers: int) -> int:
+    """Run the job of a federation; return the exit code."""
     # No site of this process is lost, and FLARE's search for one costs the square of their number.
     os.environ["NVFLARE_DEAD_CLIENT_CHECK_LEAD_TIME"] = "inf"
     pool = WorkerPool(workers, _logger.info) if workers > 1 else None
     try:
         made = OneProcessJob(job, workspace, pool or SiteWork(SharedDomains()), workers)
-    except FDGError as error:
-        _logger.error("stopped: %s", error)
-        return UNUSABLE
-    except Exception as error:
-        _logger.exception("stopped: FLARE cannot build the job: %s", error)  # it may name any class
-        return UNUSABLE
-    _stop_on_signals(made)
-    try:
+        _stop_on_signals(made)
         return 0 if made.run() else FAILED
     finally:
         if pool is not None:
             pool.close()
+
+
+def run_reference(job: Path, workspace: Path) -> None:
+    """Carry out the plan of a reference on this machine, whose results are where a federation's are."""
+    config = read_site_config("centralised", None, os.environ)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    run_centralised(read_plan(job), config, named_path("FDG_CACHE", os.environ), workspace / SIMULATOR_FOLDER)
 
 
 def log_to(stream: TextIO) -> None:

@@ -25,6 +25,7 @@ from fdg_plugins.storage import locked, writing
 JOB = "job"
 WORKSPACE = "workspace"
 RUN_FILE = "run.json"
+SHELL_SIGNS = "\"'\\*?[]$`&;|<>()#"  # that split a path in FLARE's start scripts
 
 
 def check_signs(folder: Path, signs: str) -> None:

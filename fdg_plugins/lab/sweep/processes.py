@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All processes of a run. FLARE starts each site's process in a separate session, so they share no process group,
-and once a parent has died, no process tree.
+"""One run as processes, followed to its end; and an order to stop, after which none of them is left.
 
-Every process of a run therefore carries the run's folder in its environment. This mark identifies the processes, even
-for a later command after one that was killed.
+FLARE starts each site's process in a separate session, so they share no process group, and once a parent has died, no
+process tree. Every process of a run therefore carries the run's folder in its environment. This mark identifies the
+processes, even for a later command after one that was killed.
 """
 
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import psutil
@@ -24,7 +27,43 @@ from fdg_plugins.storage import parse_json, read_json
 MARK = "SWEEP_RUN_FOLDER"
 LOG_FILE = "log.txt"
 PATIENCE_S = 20.0
+POLL_S = 0.2
 LONGEST_REASON = 300
+STOPPED = "the user stopped the run"
+# In the log of a run: the reason with which a job stopped, else the last error, else the last line of a traceback.
+REASONS = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (r" - ERROR - stopped: (.+)", r" - ERROR - (.+)", r"^((?:\w+\.)*\w+Error\b.*)$")
+)
+
+
+@dataclass
+class StopOrder:
+    """The signal by which the user, or the system, has asked the command to stop; None if none has arrived."""
+
+    signal: int | None = None
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[StopOrder]:
+    """Turn Ctrl-C and the signals that terminate a process into a :class:`StopOrder`.
+
+    No exception is raised then, so that nothing is left half done. A signal that the caller ignores stays ignored.
+    """
+    order = StopOrder()
+
+    def take(number: int, _: FrameType | None) -> None:
+        order.signal = number
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = {number: signal.getsignal(number) for number in signals if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        for number in heard:
+            signal.signal(number, take)
+        yield order
+    finally:
+        for number, before in heard.items():
+            signal.signal(number, before)
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
@@ -57,14 +96,13 @@ def end_processes(folder: Path) -> None:
 class Launch(NamedTuple):
     """How a run is executed: ``at_once`` of its sites compute at the same time.
 
-    ``program`` names it in messages; ``words`` are the program and its arguments, ``results`` and ``reasons`` those of
-    the run's kind. ``environment`` is that of all of its processes, which it must mark.
+    ``program`` names it in messages; ``words`` are the program and its arguments; ``results``, relative to the run's
+    folder, receives its record. ``environment`` is that of all of its processes, which it must mark.
     """
 
     program: str
     words: Sequence[str]
     results: Path
-    reasons: tuple[re.Pattern[str], ...]
     environment: Mapping[str, str]
     at_once: int = 1
 
@@ -76,7 +114,6 @@ class RunProcess:
         self._folder = folder
         self._launch = launch
         self._record = folder / launch.results / RESULTS_FILE
-        self._started = time.monotonic()
         self._content: Any = None
         self._seen = 0
         try:
@@ -93,11 +130,6 @@ class RunProcess:
                 )
         except OSError as error:
             raise DataError(f"folder {folder}: {launch.program} cannot be started: {error.strerror}.") from error
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._started
 
     def has_ended(self) -> bool:
         """Return whether the started process has ended by itself."""
@@ -123,17 +155,67 @@ class RunProcess:
         record = self.record()
         because = record.get("stopped_because") if isinstance(record, dict) else None
         log = (self._folder / LOG_FILE).read_bytes()[self._log_begins :].decode("utf-8", errors="replace")
-        told = (found[-1] for pattern in self._launch.reasons if (found := pattern.findall(log)))
+        told = (found[-1] for pattern in REASONS if (found := pattern.findall(log)))
         code = self._process.returncode
         ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         line = " ".join(str(because or next(told, f"{self._launch.program} {ended}.")).split())
         return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
 
 
+class Ending(NamedTuple):
+    """How a run ended: after how many seconds, and why it did not finish (None: it did)."""
+
+    seconds: float = 0.0
+    reason: str | None = None
+
+    @property
+    def status(self) -> str:
+        """``finished``, ``stopped`` or ``failed``."""
+        return "finished" if self.reason is None else "stopped" if self.reason == STOPPED else "failed"
+
+
+def carry_out(launch: Launch, folder: Path, order: StopOrder, show: Callable[[Any], None] = lambda _: None) -> Ending:
+    """Execute a run until it ends, or until ``order`` ends it; ``show`` receives each state of its record, parsed.
+
+    No process of it is left then. A run that cannot be started, or whose record ``show`` refuses, has failed like any
+    other; one whose record says that it has finished has done so, however its processes ended.
+    """
+    if order.signal is not None:
+        return Ending(reason=STOPPED)
+    shown, started = None, time.monotonic()
+
+    def look() -> None:
+        nonlocal shown
+        if (content := process.record()) is not shown:
+            shown = content
+            show(content)
+
+    try:
+        process = RunProcess(folder, launch)
+        try:
+            while order.signal is None and not process.has_ended():
+                look()
+                time.sleep(POLL_S)
+        finally:
+            process.end()  # also those that FLARE's simulator leaves behind
+        look()
+    except DataError as error:
+        return Ending(reason=str(error))
+    seconds = time.monotonic() - started
+    if has_finished(shown):
+        return Ending(seconds)
+    return Ending(seconds, process.failure() if order.signal is None else STOPPED)
+
+
+def has_finished(record: Any) -> bool:
+    """Return whether the content of a run's record says that the run has finished, which it says last."""
+    return isinstance(record, dict) and record.get("status") == "finished"
+
+
 def finished_record(file: Path) -> dict[str, Any] | None:
-    """Return the content of a run's record if it says that the run has finished, which it says last; else None."""
+    """Return the content of a run's record if it says that the run has finished; else None."""
     try:
         content = read_json(file)
     except DataError:
         return None
-    return content if isinstance(content, dict) and content.get("status") == "finished" else None
+    return content if has_finished(content) else None
