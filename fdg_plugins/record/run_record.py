@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pydantic
 
 from fdg_plugins.messages import CensusReply, Evaluation, ModelScores
@@ -187,25 +188,29 @@ class RunRecord(Recorded):
         return {"sites": dict(sorted(scores.items())), "domains": domains, **summary}
 
     def sums_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
-        """Return each score of each domain, pooled over its sites, as a sum and a count.
+        """Return each score of each domain, pooled over the samples of its sites, as a sum and a count.
 
         The held-out domain has none unless all of its sites evaluated the model: a part of it is another domain.
         """
-        return domain_sums(self._whole(scores), {site: reply.domain for site, reply in self.census.items()})
+        return {domain: pooled_sums(found) for domain, found in self._by_domain(scores).items()}
 
     def counts_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, Counts]:
         """Return the counts of each domain, pooled over its sites; of the held-out domain as in `sums_by_domain`."""
-        found: dict[str, dict[str, Any]] = {}
-        counted = {site: score for site, score in self._whole(scores).items() if score.counts}
-        for site, score in counted.items():
-            pooled = found.setdefault(self.census[site].domain, {})
-            for name, counts in self.task.read_counts(score.counts, len(self.classes)).items():
-                pooled[name] = pooled[name] + counts if name in pooled else counts
-        return {**found}
+        found: dict[str, Counts] = {}
+        for domain, evaluations in self._by_domain(scores).items():
+            each = [self.task.read_counts(one.counts, len(self.classes)) for one in evaluations if one.counts]
+            if each:
+                found[domain] = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
+        return found
 
-    def _whole(self, scores: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-        partial = set() if all(site in scores for site in self.held_out) else {*self.held_out}
-        return {site: score for site, score in scores.items() if site not in partial}
+    def _by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, list[Evaluation]]:
+        """Return the evaluations of each domain, in the order of the names of its sites."""
+        found: dict[str, list[Evaluation]] = {}
+        is_whole = all(site in scores for site in self.held_out)
+        for site in sorted(scores, key=lambda site: (self.census[site].domain, site)):
+            if is_whole or site not in self.held_out:
+                found.setdefault(self.census[site].domain, []).append(scores[site])
+        return found
 
     def _domain_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, float]:
         primary = {domain: found[self.score.name] for domain, found in self.sums_by_domain(scores).items()}
@@ -323,14 +328,6 @@ class RunRecord(Recorded):
 def mean(values: Sequence[float]) -> float:
     """Return the mean of at least one number."""
     return sum(values) / len(values)
-
-
-def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
-    """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
-    return {
-        domain: pooled_sums(scores[site] for site in sorted(scores) if domains[site] == domain)
-        for domain in sorted({domains[site] for site in scores})
-    }
 
 
 def pooled_sums(scores: Iterable[Evaluation | ModelScores]) -> dict[str, SumAndCount]:

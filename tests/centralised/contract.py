@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, CentralisedERM
-from fdg_plugins.lab.centralised.training import PooledTraining
+from fdg_plugins.lab.centralised.run import PooledTraining
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import same_bits

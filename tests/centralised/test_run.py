@@ -17,8 +17,7 @@ from fdg_plugins.lab.analysis import find_runs
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.algorithm import CentralisedERM
 from fdg_plugins.lab.centralised.plan import make_plan
-from fdg_plugins.lab.centralised.run import run_centralised
-from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
+from fdg_plugins.lab.centralised.run import PooledTraining, endless_batches, run_centralised
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig

@@ -22,7 +22,7 @@ from fdg_plugins.plans.plans import make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
 from fdg_plugins.plugins.files import files_behind, load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
-from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
+from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import LARGEST_BATCH, SGD, Protocol
 from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
 from fdg_plugins.settings.uses import names_in
@@ -138,23 +138,25 @@ def make_plan(
     ``stand_in`` has shorter ones. A warm-up that is not given keeps DomainBed's share of the total steps. Raises
     ``SettingsError`` for an unknown name, a value out of range, or settings that contradict each other.
     """
-    own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
-    known = setting_names(algorithm)
-    check_settings_known(f"a run of {algorithm!r}", chosen, known)
-    if not ALGORITHMS[algorithm].pools:
-        named = _only(protocol_settings(protocol, dataset, parse_method(BASE)), known)
-        alone = job_settings(parse_method(BASE), dataset, {**named, **chosen, "target": target, "seed": seed}).plans
-        of_sites = (alone.stand_in if stand_in else alone.real).protocol
-        return Plan(make_algorithm(algorithm, {}), Schedule(of_sites.optimizer, of_sites.rounds, 1), of_sites)
-    check_choice("protocol", protocol, (PAPER, QUICK))
-    sgd = chosen.get("optimizer") == SGD
-    values = {**_defaults(dataset, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
+    own, chosen = algorithm_settings(algorithm), dict(given or {})
+    check_settings_known(f"a run of {algorithm!r}", chosen, setting_names(algorithm))
+    pools, sgd = ALGORITHMS[algorithm].pools, chosen.get("optimizer") == SGD
+    if pools:
+        check_choice("protocol", protocol, (PAPER, QUICK))
+    base = parse_method(BASE)
+    named = _only(protocol_settings(protocol, dataset, base), Protocol.model_fields)
+    asked = {"optimizer": SGD} if pools and sgd else {} if pools else chosen
+    plans = job_settings(base, dataset, {**named, **asked, "target": target, "seed": seed}).plans
+    federated = (plans.stand_in if stand_in else plans.real).protocol
+    if not pools:
+        return Plan(make_algorithm(algorithm, {}), Schedule(federated.optimizer, federated.rounds, 1), federated)
+    values = {**_defaults(federated, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
     made = make_algorithm(algorithm, _only(values, own))
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
-    fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
+    fixed |= {"optimizer": schedule.optimizer, "task": federated.task}
     where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
     settings = _only(values, (*SHARED_SETTINGS, "batch_size", *_OF_SGD))
     checked = make_plans({**where, **fixed, **settings}, {}, {}, []).real.protocol
@@ -162,12 +164,12 @@ def make_plan(
     return Plan(made, schedule, checked)
 
 
-def _defaults(dataset: DatasetRef, *, sgd: bool, quick: bool, stand_in: bool) -> dict[str, Any]:
-    """Return the default settings of a run; later layers override earlier ones.
+def _defaults(federated: Protocol, *, sgd: bool, quick: bool, stand_in: bool) -> dict[str, Any]:
+    """Return the default settings of a run on pooled data beside FedAvg's on the same data; later layers win.
 
     Of the values for a step, SGD takes the batch size alone; rate and decay of SGD are the federated runs'.
     """
-    spec, defaults = dataset_spec(dataset), dataset_protocol(dataset)
+    spec = dataset_spec(federated.dataset)
     has_masks = SEGMENTATION in spec.families
     base = FAMILIES[SEGMENTATION].protocol if has_masks else _DOMAINBED[spec.families[0]]
     optimizer = spec.protocol.get("optimizer", base.get("optimizer", SGD))
@@ -178,13 +180,8 @@ def _defaults(dataset: DatasetRef, *, sgd: bool, quick: bool, stand_in: bool) ->
         values |= {**_SHORT, **_only(recorded, ("learning_rate",))}
     if sgd:
         values = {name: value for name, value in values.items() if name not in _OF_SGD}
-    shared = (*SHARED_SETTINGS, *_OF_SGD) if sgd else SHARED_SETTINGS
-    values |= _only(defaults.protocol, shared)
-    if stand_in:
-        values |= _only(defaults.stand_in, shared)
-    if quick:
-        values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
-    return values
+    values |= {name: getattr(federated, name) for name in (*SHARED_SETTINGS, *(_OF_SGD if sgd else ()))}
+    return values | (_only(protocol_settings(QUICK, federated.dataset), ("batch_size",)) if quick else {})
 
 
 def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ state dict has the names and shapes of the federated run's. Sites that train alo
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from fdg_plugins.controllers.run_files import FILES
-from fdg_plugins.data import SharedDomains, dataset_spec
+from fdg_plugins.data import AugmentationRanges, DomainData, SharedDomains, dataset_spec, training_epochs
 from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, Batch
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
-from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.messages import Evaluation, ScoreSum
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
@@ -30,15 +31,20 @@ from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method,
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import Choice, RunRecord
 from fdg_plugins.settings.defaults import domains_of_sites
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.storage import save_tensors, write_bytes
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import GlobalModel, initial_model
+from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.session import SiteSession, Tensors
 from fdg_plugins.training.statistics import read_payload, running_statistics
+
+CPU = torch.device("cpu")
 
 
 def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: Path) -> RunRecord:
@@ -66,6 +72,84 @@ def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: 
 
 def _never() -> bool:
     return False
+
+
+def endless_batches(
+    data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
+) -> Iterator[Batch]:
+    """Yield augmented batches of a domain's training images without end, reshuffled in each pass.
+
+    Each batch holds images ``[B, C, S, S]`` and labels ``[B]``, S the protocol's image size. B is its batch size, or
+    the number of images in a smaller domain. The incomplete batch at the end of a pass is dropped, so all batches have
+    one size. Order and augmentation depend only on the protocol's seed, the domain and the number of the pass.
+    """
+    size = min(protocol.batch_size, len(data.train))
+    passes = training_epochs(
+        data,
+        image_size=protocol.image_size,
+        batch_size=protocol.batch_size,
+        seed=protocol.seed,
+        scope=("pooled", data.domain),
+        epochs=MOST_STEPS,
+        augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
+        workers=workers,
+        device=device,
+    )
+    for batches in passes:
+        for images, labels in batches:
+            if len(labels) >= size:
+                yield images[:size], labels[:size]
+
+
+@dataclass
+class PooledTraining:
+    """A model in training, changed in place, each step on one batch of every source domain.
+
+    ``domains`` are endless batches of each, in the order of the risks. ``make_optimizer`` returns a new optimizer of
+    the model's parameters; it is called again if the algorithm restarts it.
+    """
+
+    model: ExtractorClassifier
+    algorithm: Algorithm
+    domains: Sequence[Iterator[Batch]]
+    make_optimizer: Callable[[], torch.optim.Optimizer]
+    policy: DevicePolicy
+    task: Task = DEFAULT_TASK
+    steps_done: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = self.algorithm.begin(self.model, len(self.domains))
+        self._optimizer = self.make_optimizer()
+
+    def train(self, steps: int) -> list[float]:
+        """Take ``steps`` >= 1 steps; return the mean risk of each of the m domains over them, ``[m]``.
+
+        Raises ``FDGError`` if a parameter is not finite at the end.
+        """
+        self.model.train()
+        device, images_of = self.policy.device, self.policy.images
+        total = torch.zeros(len(self.domains), dtype=torch.float64, device=device)
+        for _ in range(steps):
+            if self.steps_done == self.algorithm.restarts_at:
+                self._optimizer = self.make_optimizer()
+            drawn = [next(domain) for domain in self.domains]
+            batches = [(images_of(images), labels.to(device, non_blocking=True)) for images, labels in drawn]
+            # Summed on the device: reading the loss after every step would synchronise with an accelerator.
+            total += self.algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
+            self.steps_done += 1
+        for name, value in self.model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                expected = f"finite ones: a smaller learning_rate, or other settings of {self.algorithm.title}"
+                raise FDGError(field=f"parameter {name}", value=f"after step {self.steps_done}", expected=expected)
+        return [float(value) / steps for value in total]
+
+    def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self.policy.autocast():
+            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
+        loss.value.backward()
+        self.state = loss.state
+        return loss.risks
 
 
 @dataclass
