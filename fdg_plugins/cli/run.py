@@ -17,12 +17,12 @@ from fdg_plugins.errors import DataError, SettingsError, check_count, check_numb
 from fdg_plugins.flare.trackers import tracked
 from fdg_plugins.lab.engine.run import RunDisplay, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
-from fdg_plugins.lab.sweep.engines import ENGINES, EngineName
-from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
+from fdg_plugins.lab.sweep.run import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
 from fdg_plugins.lab.sweep.machine import THREADS, ignored_settings
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import title_of_data
-from fdg_plugins.lab.sweep.processes import LOG_FILE, Ending, StopOrder, carry_out, listening
+from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, StopOrder, carry_out, listening
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord

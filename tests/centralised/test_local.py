@@ -16,7 +16,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.lab.centralised.run import run_centralised
-from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.lab.engine.one_process import OneProcessJob
 from fdg_plugins.lab.sweep.jobs import make_job
 from fdg_plugins.lab.sweep.plan import Request
 from fdg_plugins.lab.sweep.prepare import runs_of

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from fdg_plugins.lab.sweep.engines import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from fdg_plugins.lab.sweep.engines import Engine
+from fdg_plugins.lab.sweep.machine import Engine
 from fdg_plugins.record.run_record import RunRecord
 from tests.controllers.federation_stubs import round_record, run_record, scores
 

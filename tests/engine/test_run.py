@@ -11,9 +11,9 @@ from rich.console import Console
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.run import RunDisplay, settle_run
-from fdg_plugins.lab.sweep.engines import ENGINES, Engine, EngineName, launch
+from fdg_plugins.lab.sweep.machine import ENGINES, Engine, EngineName, launch
 from fdg_plugins.lab.sweep.machine import Machine
-from fdg_plugins.lab.sweep.processes import STOPPED, Ending, StopOrder, carry_out, processes_below
+from fdg_plugins.lab.sweep.run import STOPPED, Ending, StopOrder, carry_out, processes_below
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import read_json
 from tests.engine.engine_stubs import ROUNDS, fake, fake_engine, record_after

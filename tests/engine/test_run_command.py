@@ -21,8 +21,8 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli import run as run_command
 from fdg_plugins.cli.main import app
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.sweep.engines import EngineName, launch
-from fdg_plugins.lab.sweep.processes import Launch, processes_below
+from fdg_plugins.lab.sweep.machine import EngineName, launch
+from fdg_plugins.lab.sweep.run import Launch, processes_below
 from tests.engine.engine_stubs import fake, record_after
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")

@@ -14,7 +14,7 @@ from nvflare.fuel.hci.client import file_transfer
 
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
-from fdg_plugins.lab.sweep.engines import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import load_tensors
 from tests.processes import printed_by

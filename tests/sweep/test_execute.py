@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep import engines
-from fdg_plugins.lab.sweep.engines import ENGINES, EngineName, launch
+from fdg_plugins.lab.sweep import machine
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
 from fdg_plugins.lab.sweep.execute import Runner, Store
-from fdg_plugins.lab.sweep.folder import end_earlier, held, held_run, make_folder, settle
+from fdg_plugins.lab.sweep.run import end_earlier, held, held_run, make_folder, settle
 from fdg_plugins.lab.sweep.jobs import make_job
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun
-from fdg_plugins.lab.sweep.processes import (
+from fdg_plugins.lab.sweep.run import (
     MARK,
     Ending,
     Launch,
@@ -39,7 +39,7 @@ BOTH = pytest.mark.parametrize("method", ["fedavg", "erm"])
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch, quick_polls: None) -> None:
-    monkeypatch.setattr(engines, "ONE_PROCESS", FAKE)
+    monkeypatch.setattr(machine, "ONE_PROCESS", FAKE)
 
 
 def planned(seed: int, method: str = "fedavg", **settings: int) -> PlannedRun:

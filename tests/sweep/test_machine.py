@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.engines import ENGINES, EngineName, launch
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
 from fdg_plugins.lab.sweep.machine import Machine, find_machine, ignored_settings, machine_environment, run_environment
-from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.run import MARK
 
 
 def with_cores(monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int = 0) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fdg_plugins.data import PACS
 from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.lab.sweep.engines import ENGINES, EngineName
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.execute import Store
 from fdg_plugins.lab.sweep.jobs import canonical_name, make_job
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun

@@ -11,12 +11,12 @@ from rich.text import Text
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
-from fdg_plugins.lab.sweep.engines import Engine, launch
-from fdg_plugins.lab.sweep.folder import settle
+from fdg_plugins.lab.sweep.machine import Engine, launch
+from fdg_plugins.lab.sweep.run import settle
 from fdg_plugins.lab.sweep.machine import Machine, available_cores, sites_at_once
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import check_machine, check_protocols, look_at_data
-from fdg_plugins.lab.sweep.processes import Ending, Launch
+from fdg_plugins.lab.sweep.run import Ending, Launch
 from fdg_plugins.record.run_files import KEPT, RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, round_line, seconds_left

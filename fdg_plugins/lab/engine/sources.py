@@ -16,8 +16,8 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.centralised.plan import PLAN_FILE, read_plan
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
-from fdg_plugins.lab.sweep.engines import EngineName
-from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
+from fdg_plugins.lab.sweep.machine import EngineName
+from fdg_plugins.lab.sweep.run import JOB, RUN_FILE
 from fdg_plugins.lab.sweep.jobs import Job, base_settings, canonical_name, is_known, make_job, title
 from fdg_plugins.lab.sweep.machine import THREADS
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name

@@ -2,7 +2,7 @@
 """Execute the runs of a plan, several at once: each is kept or reported as failed; a stop takes effect in a second.
 
 The folder of a sweep holds ``sweep.json`` (the request), ``plugins/`` (copies of the plug-in files that the runs use)
-and ``runs/<name>/``, the folder of each run (:mod:`~fdg_plugins.lab.sweep.folder`). A run whose record is there has
+and ``runs/<name>/``, the folder of each run (:mod:`~fdg_plugins.lab.sweep.run`). A run whose record is there has
 finished, since it is moved there last; one that failed has ``reason.txt``.
 """
 
@@ -20,12 +20,12 @@ from rich.console import Console
 from rich.text import Text
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep.engines import ENGINES, EngineName, launch
-from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, end_earlier, settle
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
+from fdg_plugins.lab.sweep.run import JOB, RUN_FILE, end_earlier, settle
 from fdg_plugins.lab.sweep.jobs import make_job
 from fdg_plugins.lab.sweep.machine import Machine
 from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile
-from fdg_plugins.lab.sweep.processes import Ending, StopOrder, carry_out, end_processes, finished_record
+from fdg_plugins.lab.sweep.run import Ending, StopOrder, carry_out, end_processes, finished_record
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, TRACKED
 from fdg_plugins.record.text import duration
 from fdg_plugins.storage import read_json, write_bytes, write_json, writing

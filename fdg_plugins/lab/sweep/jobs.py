@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.errors import SettingsError, did_you_mean, shorten
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import PLAN_FILE, make_plan, setting_names, write_plan
-from fdg_plugins.lab.sweep.folder import JOB
+from fdg_plugins.lab.sweep.run import JOB
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.plugins.composition import BASE, find_method, parse_method, title_of
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
