@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.errors import SettingsError, check_count, counted
+from fdg_plugins.errors import check_count, counted
 from fdg_plugins.lab.sweep.execute import REASON_FILE, Runner, Store, printing
 from fdg_plugins.lab.sweep.run import held
 from fdg_plugins.lab.sweep.machine import find_machine
@@ -66,7 +66,8 @@ def sweep(
         if number is not None:
             check_count(name, number, at_least=1, at_most=MOST_AT_ONCE)
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
-    asked |= {"methods": _names("--methods", methods), "targets": _names("--targets", targets), "seeds": _seeds(seeds)}
+    lists = {"methods": methods, "targets": targets, "seeds": seeds}
+    asked |= {name: tuple(map(str.strip, text.split(","))) for name, text in lists.items() if text is not None}
     with options.brought_networks(values) as networks:
         files = store.plugin_files([*given, *networks])
         options.warn_of_unused()
@@ -95,21 +96,6 @@ def sweep(
     if len(failed) < len(prepared.plan):
         say(f"next: fdg report {options.words_for(store.folder, store.plugin_files([]))}")
     return FAILED if failed else 0
-
-
-def _names(option: str, text: str | None) -> tuple[str, ...] | None:
-    names = None if text is None else tuple(name.strip() for name in text.split(","))
-    if names is not None and not all(names):
-        raise SettingsError(field=option, value=text, expected="names with commas between them")
-    return names
-
-
-def _seeds(text: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if text is None else tuple(map(int, text.split(",")))
-    except ValueError as error:
-        expected = "numbers with commas between them, such as 0,1,2"
-        raise SettingsError(field="--seeds", value=text, expected=expected) from error
 
 
 def _sum_up(prepared: Prepared, store: Store, ended: Mapping[str, Ending]) -> list[str]:

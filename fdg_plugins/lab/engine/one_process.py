@@ -227,7 +227,12 @@ def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str
     meta, and the folders with code that its apps bring.
     """
     meta = read_json(job / META)
-    apps = _apps(job, meta)
+    names_of = apps_of(job, meta)
+    apps = {name: job / app for app, names in names_of.items() for name in names}
+    unsafe = [one for one in (*names_of, *apps) if not _SAFE.fullmatch(str(one)) or one in (LOCAL, STARTUP)]
+    if unsafe or SERVER not in apps:
+        expected = f"apps for {SERVER!r} and for each site by name, called as folders can be"
+        raise SettingsError(field=f"job {job.name}: deploy_map", value=[*unsafe, *apps], expected=expected)
     sites = [name for name in apps if name != SERVER]
     meta[JobMetaKey.JOB_CLIENTS.value] = [{"name": site} for site in sites]
     meta.pop(AppValidationKey.BYOC, None)
@@ -241,17 +246,6 @@ def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str
     # The same app is at many sites: its code is needed once.
     first = {app: workspace / name / job_id / f"app_{name}" / CUSTOM for name, app in reversed(apps.items())}
     return sites, meta, [folder for folder in first.values() if folder.is_dir()]
-
-
-def _apps(job: Path, meta: Any) -> dict[str, Path]:
-    apps = apps_of(job, meta)
-    participants = {name: job / app for app, names in apps.items() for name in names}
-    field = f"job {job.name}: deploy_map"
-    unsafe = [one for one in (*apps, *participants) if not _SAFE.fullmatch(str(one)) or one in (LOCAL, STARTUP)]
-    if unsafe or SERVER not in participants:
-        expected = f"apps for {SERVER!r} and for each site by name, called as folders can be"
-        raise SettingsError(field=field, value=[*unsafe, *participants], expected=expected)
-    return participants
 
 
 def _make_workspace(workspace: Path, name: str, job_id: str, app: Path, meta: dict[str, Any]) -> None:

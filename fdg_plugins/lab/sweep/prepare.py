@@ -84,7 +84,7 @@ def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
         raise SettingsError(field=field, value=unknown, expected=expected)
     lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
     once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
-    return Request(**{**wanted, **once, "settings": settings})
+    return Request.read({**wanted, **once, "settings": settings}, "the request", SettingsError)
 
 
 def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
