@@ -23,7 +23,7 @@ from fdg_plugins.lab.centralised.plan import (
     write_plan,
 )
 from fdg_plugins.objectives import build_network
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans import make_plans
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol

@@ -17,8 +17,8 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_choice, check_count, check_settings_known
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
-from fdg_plugins.plans.job_settings import job_settings
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans import job_settings
+from fdg_plugins.plans import make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
 from fdg_plugins.plugins.files import files_behind, load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
@@ -38,21 +38,8 @@ CUSTOM = Path("app_server", "custom")  # as in a job: the plug-in files that a p
 
 # The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
 SHARED_SETTINGS = (
-    "model",
-    "head",
-    "normalization",
-    "trainable",
-    "adapter_rank",
-    "pretrained",
-    "image_size",
-    "crop_scale",
-    "color_jitter",
-    "preset",
-    "max_samples_per_domain",
-    "precision",
-    "channels_last",
-    "scores",
-    "selected_by",
+    *("model", "head", "normalization", "trainable", "adapter_rank", "pretrained", "image_size", "crop_scale"),
+    *("color_jitter", "preset", "max_samples_per_domain", "precision", "channels_last", "scores", "selected_by"),
 )
 # Of a protocol, what a run is asked for otherwise, and what no site that trains alone has.
 _NOT_ALONE = {"dataset", "target", "task", "seed", "plugins", "objective"}

@@ -22,7 +22,7 @@ from fdg_plugins.lab.sweep.jobs import Job, base_settings, canonical_name, is_kn
 from fdg_plugins.lab.sweep.machine import THREADS
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name
 from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS, pretrained_digest
-from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.plans import check_settings, make_plans
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
