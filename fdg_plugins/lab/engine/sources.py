@@ -78,7 +78,12 @@ class JobSource:
 
 
 class FolderJob(JobSource):
-    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command."""
+    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command.
+
+    ``is_written``: whether it is that of the run already.
+    """
+
+    is_written = False
 
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
@@ -112,6 +117,8 @@ class FolderJob(JobSource):
 
     def _copy(self, folder: Path) -> None:
         """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""
+        if self.is_written:
+            return
         try:
             shutil.copytree(self._folder, folder / JOB, ignore=shutil.ignore_patterns("__pycache__"))
         except shutil.Error as error:
@@ -241,14 +248,6 @@ def kept_source(folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> 
     if (folder / JOB / PLAN_FILE).is_file():
         read_plan(folder / JOB)  # whose plug-in files are loaded
         return JobSource(kept.title, kept, {**before, **environment, **kept.variables})
-    source = KeptJob(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
-    source.run, source.title = kept, kept.title
+    source = FolderJob(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
+    source.run, source.title, source.is_written = kept, kept.title, True
     return source
-
-
-class KeptJob(FolderJob):
-    """The job in the folder of a run, which is not written again."""
-
-    def job(self, *, stand_in: bool) -> Job:
-        """Return the job, which exists already."""
-        return super().job(stand_in=stand_in)._replace(write=lambda folder: None)
