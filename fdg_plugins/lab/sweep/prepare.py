@@ -94,13 +94,13 @@ def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     """
     grids, spec = _grids(request), dataset_spec(request.dataset)
     sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
+    of_all: dict[str, Any] = {"dataset": request.dataset, "protocol": request.protocol}
     plan = []
     for seed, target, method in itertools.product(request.seeds, request.targets, request.methods):
         grid = grids[method]
         for values in itertools.product(*grid.values()):
             point = dict(zip(grid, values, strict=True))
             name = run_name(method, sites.get(target, target), seed, {axis: point[axis] for axis in axes_of(grid)})
-            of_all = {"dataset": request.dataset, "protocol": request.protocol}
             plan.append(PlannedRun(name=name, method=method, target=target, seed=seed, settings=point, **of_all))
     return tuple(plan), grids
 
