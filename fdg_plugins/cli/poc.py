@@ -19,8 +19,7 @@ from fdg_plugins.lab.poc.kits import (
     read_project,
 )
 from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
-from fdg_plugins.lab.sweep.run import SHELL_SIGNS, check_signs
-from fdg_plugins.lab.sweep.run import processes_below
+from fdg_plugins.lab.sweep.run import SHELL_SIGNS, check_signs, processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 
 Folder = Annotated[Path, Argument(resolve_path=True, help="Folder of the federation; fdg poc start makes it.")]

@@ -19,9 +19,8 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.centralised.plan import PLAN_FILE
 from fdg_plugins.lab.engine.run import check_run
 from fdg_plugins.lab.engine.sources import KeptRun, check_same_data, kept_source, read_kept
-from fdg_plugins.lab.sweep.run import JOB
 from fdg_plugins.lab.sweep.machine import machine_environment
-from fdg_plugins.lab.sweep.run import listening
+from fdg_plugins.lab.sweep.run import JOB, listening
 from fdg_plugins.plugins.own_dataset import OwnDataset
 
 

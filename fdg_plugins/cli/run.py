@@ -17,12 +17,22 @@ from fdg_plugins.errors import DataError, SettingsError, check_count, check_numb
 from fdg_plugins.flare.trackers import tracked
 from fdg_plugins.lab.engine.run import RunDisplay, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
-from fdg_plugins.lab.sweep.run import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
-from fdg_plugins.lab.sweep.machine import THREADS, ignored_settings
+from fdg_plugins.lab.sweep.machine import ENGINES, THREADS, EngineName, ignored_settings
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import title_of_data
-from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, StopOrder, carry_out, listening
+from fdg_plugins.lab.sweep.run import (
+    JOB,
+    LOG_FILE,
+    RUN_FILE,
+    Ending,
+    StopOrder,
+    carry_out,
+    check_new,
+    end_earlier,
+    held_run,
+    listening,
+    make_folder,
+)
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord
@@ -142,11 +152,12 @@ def follow(
     Returns its last record, if it wrote one, and how it ended.
     """
     engine = ENGINES[kept.engine]
+    record: RunRecord | None
     with held_run(folder):
         if end_earlier(folder, engine.results):
             record = RunRecord.read(read_json(folder / engine.results / RESULTS_FILE), RESULTS_FILE, DataError)
             say(f"the run in {folder} had finished after the command that started it was killed")
-            found, ending = record, Ending(max(0.0, record.seconds - kept.seconds))
+            ending = Ending(max(0.0, record.seconds - kept.seconds))
         else:
             launch, protocol = make_launch(engine, source, data, folder, threads)
             used = {"threads": launch.environment[THREADS], "at_once": launch.at_once, "stand_in": data.stand_in}
@@ -159,11 +170,11 @@ def follow(
             )
             with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
                 ending = carry_out(launch, folder.absolute(), order, display.show)
-            found = display.record
+            record = display.record
         settle_run(folder, engine.results, ending)
         kept = kept.model_copy(update={"seconds": round(kept.seconds + ending.seconds, 1)})
         write_json(folder / RUN_FILE, kept.model_dump(mode="json"))
-    return found, ending
+    return record, ending
 
 
 def sum_up(folder: Path, source: JobSource, kept: KeptRun, record: RunRecord | None, ending: Ending) -> int:

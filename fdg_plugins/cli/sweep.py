@@ -13,11 +13,10 @@ from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.errors import check_count, counted
 from fdg_plugins.lab.sweep.execute import REASON_FILE, Runner, Store, printing
-from fdg_plugins.lab.sweep.run import held
 from fdg_plugins.lab.sweep.machine import find_machine
 from fdg_plugins.lab.sweep.plan import as_json, read_settings
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
-from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, listening
+from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, held, listening
 
 MOST_AT_ONCE = 10_000
 OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run

@@ -146,7 +146,9 @@ def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_
     result = tiny(tmp_path / "run", "vrex", "--plugin", plugin, strength=3)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("V-REx on RotatedDigits, held out angle_0, 2 rounds of groupnorm_convnet, in one process")
+    assert lines[0].startswith(
+        "V-REx on RotatedDigits, held out angle_0, 2 rounds of groupnorm_convnet, in one process"
+    )
     assert [line.split(" | ")[0] for line in lines[1:3]] == ["round 1/2", "round 2/2"]
     assert f"fdg report {tmp_path / 'run'} --plugin {plugin}" in result.stdout
     left = {"job", "log.txt", "run.json", RESULTS_FILE, LAST_FILE, SELECTED_FILE}

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.run import RunDisplay, settle_run
-from fdg_plugins.lab.sweep.machine import ENGINES, Engine, EngineName, launch
-from fdg_plugins.lab.sweep.machine import Machine
+from fdg_plugins.lab.sweep.machine import ENGINES, Engine, EngineName, Machine, launch
 from fdg_plugins.lab.sweep.run import STOPPED, Ending, StopOrder, carry_out, processes_below
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import read_json
 from tests.engine.engine_stubs import ROUNDS, fake, fake_engine, record_after
 
 pytestmark = pytest.mark.usefixtures("quick_polls")
+
 
 def followed(engine: Engine, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
     """Follow a run, which is told to stop at its first record if it ``stops``; return the rounds of each record."""

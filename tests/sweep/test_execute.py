@@ -12,11 +12,9 @@ import pytest
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
 from fdg_plugins.lab.sweep.execute import Runner, Store
-from fdg_plugins.lab.sweep.run import end_earlier, held, held_run, make_folder, settle
 from fdg_plugins.lab.sweep.jobs import make_job
-from fdg_plugins.lab.sweep.machine import Machine
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, Machine, launch
 from fdg_plugins.lab.sweep.plan import PlannedRun
 from fdg_plugins.lab.sweep.run import (
     MARK,
@@ -24,9 +22,14 @@ from fdg_plugins.lab.sweep.run import (
     Launch,
     RunProcess,
     StopOrder,
+    end_earlier,
     finished_record,
+    held,
+    held_run,
     listening,
+    make_folder,
     processes_below,
+    settle,
 )
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json
@@ -170,9 +173,7 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
         ("nothing of use", "one process ended with exit code 3."),
     ],
 )
-def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(
-    tmp_path: Path, log: str, reason: str
-) -> None:
+def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(tmp_path: Path, log: str, reason: str) -> None:
     (tmp_path / "log.txt").write_text("1 - ERROR - stopped: an earlier part of the run\n")
     words = (sys.executable, "-c", f"import sys; sys.stdout.write({log!r}); sys.exit(3)")
     process = RunProcess(tmp_path, Launch(ENGINE.title, words, ENGINE.results, {MARK: str(tmp_path)}))

@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
-from fdg_plugins.lab.sweep.machine import Machine, find_machine, ignored_settings, machine_environment, run_environment
+from fdg_plugins.lab.sweep.machine import (
+    ENGINES,
+    EngineName,
+    Machine,
+    find_machine,
+    ignored_settings,
+    launch,
+    machine_environment,
+    run_environment,
+)
 from fdg_plugins.lab.sweep.run import MARK
 
 

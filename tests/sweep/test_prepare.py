@@ -9,12 +9,11 @@ import pytest
 from fdg_plugins.data import PACS
 from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.execute import Store
 from fdg_plugins.lab.sweep.jobs import canonical_name, make_job
-from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
+from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import Prepared, make_request, prepare
-from fdg_plugins.plugins.files import load_file
 
 DIGITS = {"dataset": "rotateddigits", "methods": ("fedavg", "fedomg+dim+ga"), "targets": ("angle_0",)}
 BOTH = {**DIGITS, "methods": ("fedavg", "irm"), "protocol": "quick"}
@@ -111,5 +110,3 @@ def test_a_reference_makes_as_many_passes_as_the_rounds_unless_steps_are_named(t
         assert run.settings["steps"] == 3 * run.settings["checkpoint_every"]
     named = prepare({**BOTH, "settings": {**three, "steps": (7,)}}, Store(tmp_path), {}).plan[1]
     assert (named.settings["steps"], "checkpoint_every" in named.settings) == (7, False)
-
-

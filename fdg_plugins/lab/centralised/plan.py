@@ -17,8 +17,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_choice, check_count, check_settings_known
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
-from fdg_plugins.plans import job_settings
-from fdg_plugins.plans import make_plans
+from fdg_plugins.plans import job_settings, make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
 from fdg_plugins.plugins.files import files_behind, load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset

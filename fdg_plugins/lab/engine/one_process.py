@@ -100,7 +100,7 @@ def log_to(stream: TextIO) -> None:
     fl_component.generate_log_message = lambda _, message: message
 
 
-def _stop_on_signals(job: OneProcessJob) -> None:
+def _stop_on_signals(job: "OneProcessJob") -> None:
     def stop(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
         job.stop()

@@ -11,12 +11,10 @@ from rich.text import Text
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
-from fdg_plugins.lab.sweep.machine import Engine, launch
-from fdg_plugins.lab.sweep.run import settle
-from fdg_plugins.lab.sweep.machine import Machine, available_cores, sites_at_once
+from fdg_plugins.lab.sweep.machine import Engine, Machine, available_cores, launch, sites_at_once
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import check_machine, check_protocols, look_at_data
-from fdg_plugins.lab.sweep.run import Ending, Launch
+from fdg_plugins.lab.sweep.run import Ending, Launch, settle
 from fdg_plugins.record.run_files import KEPT, RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, round_line, seconds_left
@@ -79,7 +77,8 @@ class RunDisplay(Progress):
         columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), *fields, SpinnerColumn())
         super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.record: RunRecord | None = None
-        self._bar = self.add_task("", total=rounds, **{**dict.fromkeys(FIELDS, ""), "left": "starting"})
+        empty: dict[str, Any] = {**dict.fromkeys(FIELDS, ""), "left": "starting"}
+        self._bar = self.add_task("", total=rounds, **empty)
         self._rounds_told = 0
         self._has_told_end = False
 
@@ -109,7 +108,7 @@ class RunDisplay(Progress):
 
     def _move(self, record: RunRecord) -> None:
         text, latest = record.score.text, record.evaluations[-1] if record.evaluations else None
-        fields = {"left": "starting"}
+        fields: dict[str, Any] = {"left": "starting"}
         if latest is not None:
             fields |= {"source": f"source {text(latest.source_mean)}", "target": f"target {text(latest.target)}"}
         if record.rounds:

@@ -16,12 +16,11 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.centralised.plan import PLAN_FILE, read_plan
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
-from fdg_plugins.lab.sweep.machine import EngineName
-from fdg_plugins.lab.sweep.run import JOB, RUN_FILE
 from fdg_plugins.lab.sweep.jobs import Job, base_settings, canonical_name, is_known, make_job, title
-from fdg_plugins.lab.sweep.machine import THREADS
+from fdg_plugins.lab.sweep.machine import THREADS, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name
 from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS, pretrained_digest
+from fdg_plugins.lab.sweep.run import JOB, RUN_FILE
 from fdg_plugins.plans import check_settings, make_plans
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
@@ -182,7 +181,7 @@ def _planned(
     what: str, dataset: DatasetRef, protocol: str, target: str, seed: int, settings: Mapping[str, Any]
 ) -> PlannedRun:
     name = run_name(f"{what}-{dataset}", dataset_spec(dataset).site_of(target), seed, {})
-    parts = {"dataset": dataset, "protocol": protocol, "method": what, "target": target, "seed": seed}
+    parts: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "method": what, "target": target, "seed": seed}
     parts |= {"name": re.sub(r"[^A-Za-z0-9_.+-]+", "_", name), "settings": dict(settings)}
     return PlannedRun.read(parts, "the run", SettingsError)
 

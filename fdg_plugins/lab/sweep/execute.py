@@ -20,12 +20,20 @@ from rich.console import Console
 from rich.text import Text
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, launch
-from fdg_plugins.lab.sweep.run import JOB, RUN_FILE, end_earlier, settle
 from fdg_plugins.lab.sweep.jobs import make_job
-from fdg_plugins.lab.sweep.machine import Machine
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, Machine, launch
 from fdg_plugins.lab.sweep.plan import PlannedRun, SweepFile
-from fdg_plugins.lab.sweep.run import Ending, StopOrder, carry_out, end_processes, finished_record
+from fdg_plugins.lab.sweep.run import (
+    JOB,
+    RUN_FILE,
+    Ending,
+    StopOrder,
+    carry_out,
+    end_earlier,
+    end_processes,
+    finished_record,
+    settle,
+)
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, TRACKED
 from fdg_plugins.record.text import duration
 from fdg_plugins.storage import read_json, write_bytes, write_json, writing

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job of a run: a federation's, for a method by name, or the plan of a reference. Which is one, a name decides."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import SettingsError, did_you_mean, shorten
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.plan import PLAN_FILE, make_plan, setting_names, write_plan
-from fdg_plugins.lab.sweep.run import JOB
 from fdg_plugins.lab.sweep.plan import PlannedRun
+from fdg_plugins.lab.sweep.run import JOB
 from fdg_plugins.plugins.composition import BASE, find_method, parse_method, title_of
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -77,7 +77,7 @@ def settings_of(method: str) -> Collection[str]:
     return setting_names(method) if is_reference(method) else recipe_settings(method)
 
 
-def base_settings(protocol: str, dataset: DatasetRef, method: str) -> Mapping[str, Any]:
+def base_settings(protocol: str, dataset: DatasetRef, method: str) -> dict[str, Any]:
     """Return the settings of a named protocol that are known to ``method``, before any that are given.
 
     A reference on pooled data receives the protocol's name, whose values differ from those of federated runs.
