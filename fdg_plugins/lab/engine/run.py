@@ -22,8 +22,6 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json, write_json, writing
 from fdg_plugins.tasks import TASKS
 
-FIELDS = ("sites", "source", "target", "left")  # beside the bar
-
 
 def check_run(source: JobSource) -> DataFound:
     """Return the images on which the run will be; raise for every foreseeable failure of the run.
@@ -73,12 +71,11 @@ class RunDisplay(Progress):
     """
 
     def __init__(self, rounds: int, console: Console) -> None:
-        fields = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in FIELDS]
-        columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), *fields, SpinnerColumn())
+        words = TextColumn("{task.description}", markup=False)
+        columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), words, SpinnerColumn())
         super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.record: RunRecord | None = None
-        empty: dict[str, Any] = {**dict.fromkeys(FIELDS, ""), "left": "starting"}
-        self._bar = self.add_task("", total=rounds, **empty)
+        self._bar = self.add_task("starting", total=rounds)
         self._rounds_told = 0
         self._has_told_end = False
 
@@ -108,11 +105,10 @@ class RunDisplay(Progress):
 
     def _move(self, record: RunRecord) -> None:
         text, latest = record.score.text, record.evaluations[-1] if record.evaluations else None
-        fields: dict[str, Any] = {"left": "starting"}
-        if latest is not None:
-            fields |= {"source": f"source {text(latest.source_mean)}", "target": f"target {text(latest.target)}"}
+        scores = [] if latest is None else [f"source {text(latest.source_mean)}", f"target {text(latest.target)}"]
+        words = [*scores, "starting"]
         if record.rounds:
             last = record.rounds[-1]
-            left = duration(seconds_left(record, last.round))
-            fields |= {"sites": f"sites {len(last.sites)}/{len(last.drawn)}", "left": f"ETA {left}"}
-        self.update(self._bar, completed=len(record.rounds), **fields)
+            left = f"ETA {duration(seconds_left(record, last.round))}"
+            words = [f"sites {len(last.sites)}/{len(last.drawn)}", *scores, left]
+        self.update(self._bar, completed=len(record.rounds), description=" ".join(words))
