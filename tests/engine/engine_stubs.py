@@ -30,7 +30,7 @@ def fake_engine(folder: Path, end: str, *records: RunRecord, pause: float = 0.25
     for number, record in enumerate(records):
         (folder / f"{number}.json").write_text(record.model_dump_json(), encoding="utf-8")
     words = (sys.executable, str(PROGRAM), str(folder), end, str(pause))
-    return Engine("a fake", lambda *_: words)
+    return Engine("a fake", lambda *_: words, splits_at="#")
 
 
 def fake(folder: Path, end: str = "finishes", pause: float = 0.25) -> Engine:

@@ -117,7 +117,7 @@ def _grids(request: Request) -> dict[str, Grid]:
         meant = list(known) if owner is None else [owner]
         everything = {one for method in meant for one in known.get(method, ()) if one not in OWN_OPTIONS}
         if name not in everything:
-            hint = did_you_mean(name, sorted(everything)) if everything else did_you_mean(owner, known)
+            hint = did_you_mean(name, sorted(everything)) if everything else f"methods are {', '.join(known)}."
             hint = f"it is set by {OWN_OPTIONS[name]}." if name in OWN_OPTIONS else hint
             raise SettingsError(f"no method of {', '.join(meant)} has a setting {name!r} (--set); {hint}", field=name)
     grids: dict[str, Grid] = {}
