@@ -87,6 +87,9 @@ STUDIES = {
     "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {OF_NINE} {FROZEN}",
     "pacs_head_step": f"--dataset pacs {HEAD_STEP}",
     "office_head_step": f"--dataset officecaltech10 {HEAD_STEP}",
+    "office_head_step_more": (
+        f"--dataset officecaltech10 --methods fedavg,fedomg --seeds 1,2 {FROZEN} --set fedomg:server_lr=0.25,0.5"
+    ),
     "pacs_head_others": f"--dataset pacs --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "office_head_others": f"--dataset officecaltech10 --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "pacs_pretrained": f"--dataset pacs {WHOLE}",

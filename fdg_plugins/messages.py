@@ -91,7 +91,7 @@ class Checked(pydantic.BaseModel):
         try:
             return cls.model_validate(value)
         except pydantic.ValidationError as caught:
-            raise error(f"{origin}: {first_problem(caught)}") from caught
+            raise error(f"{origin}: {first_problem(caught, cls.model_fields)}") from caught
 
 
 class CensusRequest(Checked):

@@ -11,12 +11,12 @@ from nvflare.apis.filter import Filter
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator, flat_names, make_aggregator
 from fdg_plugins.aggregators.compatibility import check_fit
-from fdg_plugins.aggregators.weightings import read_weighting, weighting_names
+from fdg_plugins.aggregators.weightings import weighting_names
 from fdg_plugins.data import DatasetSpec, dataset_spec
 from fdg_plugins.data.presets import check_preset
-from fdg_plugins.errors import SettingsError, check_settings_known, shorten
+from fdg_plugins.errors import SettingsError, check_choice, check_settings_known, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpdateReceiveFilter
-from fdg_plugins.filters.gap import GapFilters, gap_filters
+from fdg_plugins.filters.gap import LOSS
 from fdg_plugins.messages import REPORT_GAP, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import OBJECTIVES, Objective, make_objective, objective_settings, read_settings
@@ -151,7 +151,7 @@ def check_filters(
 class JobSettings(NamedTuple):
     """The contents of a job: the JSON values of its workflow's three objects, and the choices that select its filters.
 
-    ``gap``: the filters of gaps, None if no gap is needed.
+    ``gap_metric``: the metric whose difference sites report as the gap, None if no gap is needed.
     """
 
     method: Composition
@@ -159,13 +159,8 @@ class JobSettings(NamedTuple):
     protocol: dict[str, Any]
     stand_in: dict[str, Any]
     objective: Objective
-    gap: GapFilters | None
+    gap_metric: str | None
     plans: Plans
-
-    @property
-    def gap_metric(self) -> str | None:
-        """The metric whose difference sites report as the gap."""
-        return None if self.gap is None else self.gap.report.metric
 
 
 def setting_names(method: Composition) -> tuple[str, ...]:
@@ -188,7 +183,7 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     weighting, of_weighting = named.get("weighting", (None, {}))
     objective, of_objective = named.get("objective", (None, {}))
     method = _with_parts(method, weighting, of_weighting, objective)
-    metric = chosen.pop(METRIC, "loss") if _needs_gaps(method) else None
+    metric = chosen.pop(METRIC, LOSS) if _needs_gaps(method) else None
     names = objective_settings(method.objective)
     parted = part_settings(chosen, _server_names(method), names, f"recipe {method.name}")
     check_unshared(parted.aggregator, names, f"recipe {method.name}")
@@ -210,8 +205,9 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
     check_settings(aggregator, plans)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
-    gap = None if metric is None else gap_filters(metric, TASKS.get(plans.real.protocol.task).score)
-    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, gap, plans)
+    if metric is not None:
+        check_choice(METRIC, metric, (LOSS, TASKS.get(plans.real.protocol.task).score.name))
+    return JobSettings(method, spec, {name: checked[name] for name in protocol}, stand_in, local, metric, plans)
 
 
 def _needs_gaps(method: Composition) -> bool:
@@ -246,7 +242,7 @@ def _server_names(method: Composition) -> list[str]:
 def _aggregator(method: Composition, settings: dict[str, Any]) -> tuple[UpdateAggregator, dict[str, Any]]:
     if method.weighting is not None and method.aggregator == method.direction:  # the weighting itself is a setting
         own = {name: settings.pop(name) for name in weighting_names(method.weighting) if name in settings}
-        settings["weighting"] = {"name": method.weighting, **read_weighting(method.weighting, own)}
+        settings["weighting"] = {"name": method.weighting, **WEIGHTINGS.read(method.weighting, own)}
     aggregator = make_aggregator(method.aggregator).configured(settings)
     checked = aggregator.settings()
     return aggregator, {"name": method.aggregator, **{name: checked[name] for name in settings}}

@@ -28,7 +28,7 @@ from fdg_plugins.plugins import files
 from fdg_plugins.plugins.registry import FILE, registries
 
 # Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
-LONGEST = ("test_golden.py", "test_bare_command.py", "test_faults.py")
+LONGEST = ("test_golden.py", "test_bare_command.py")
 # Those that start a federation of their own, before the one that the others share is there.
 OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py")
 FIRST = (*LONGEST, *OWN_FEDERATIONS)
@@ -81,11 +81,14 @@ def _no_power_failure() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_files_at_hand() -> Iterator[None]:
-    """No test finds the methods of a file that another has loaded."""
+def _nothing_that_others_have_added() -> Iterator[None]:
+    """No test finds the records that another has added, or the methods of a file that another has loaded."""
+    before = [{name for name, (_, origin) in one._known.items() if origin == FILE} for one in registries()]
     yield
     for name in [*files._LOADED]:
         files._forget(name)
+    for registry, kept in zip(registries(), before, strict=True):
+        registry._known = {name: one for name, one in registry._known.items() if one[1] != FILE or name in kept}
 
 
 @pytest.fixture(scope="session")

@@ -59,10 +59,7 @@ def test_a_data_sets_own_protocol_replaces_that_of_its_family_field_by_field() -
     own: dict[str, Any] = {"protocol": {"rounds": 12, "batch_size": 4}, "stand_in_protocol": {"rounds": 2}}
     spec, base = replace(ROTATED_DIGITS, name="scans", family="medical", **own), FAMILIES["digits"]
     DATASETS.add(spec)
-    try:
-        found, made = dataset_protocol(spec.name), job_settings(parse_method("fedomg"), spec.name, {})
-    finally:
-        DATASETS.remove(spec.name)
+    found, made = dataset_protocol(spec.name), job_settings(parse_method("fedomg"), spec.name, {})
     assert spec.families == ("digits", "medical")
     assert found.protocol == {**base.protocol, "rounds": 12, "batch_size": 4}
     assert found.stand_in == {**base.stand_in, "rounds": 2}
@@ -74,11 +71,8 @@ def test_images_with_masks_have_the_protocols_of_their_family_also_if_they_name_
     whole: dict[str, Any] = {"name": "mr", "folder": "mr", "title": "MR", "reference": "us", "domains": ("a", "b")}
     spec = SegmentationSpec(**whole, classes=("k", "l"), channels=4, family="mri")
     DATASETS.add(spec)
-    try:
-        models = (dataset_protocol(spec.name).protocol["model"], make_plan("erm", spec.name, "a", 0).protocol.model)
-        assert protocol_settings("quick", spec.name)["image_size"] == 64
-    finally:
-        DATASETS.remove(spec.name)
+    models = (dataset_protocol(spec.name).protocol["model"], make_plan("erm", spec.name, "a", 0).protocol.model)
+    assert protocol_settings("quick", spec.name)["image_size"] == 64
     assert models == ("monai_unet", "monai_unet")
 
 

@@ -9,36 +9,13 @@ from nvflare.fuel.utils import fobs
 
 from fdg_plugins import __version__
 from fdg_plugins.errors import ContributionError, FDGError
-from fdg_plugins.messages import CensusReply, CensusRequest, Checked, Evaluation, TaskRequest, TrainReport
+from fdg_plugins.messages import CensusRequest, Checked, TaskRequest, TrainReport
 from fdg_plugins.settings.protocol import Protocol
+from tests.controllers.federation_stubs import census_reply, evaluation, train_report
 
-EVALUATION = Evaluation.model_validate({"split": "validation", "loss": 1.25, "accuracy": 0.5, "count": 8})
-REPORT = TrainReport(
-    domain="photo",
-    received=EVALUATION,
-    local=EVALUATION,
-    epoch_losses=(2.0, 1.5),
-    steps=4,
-    effective_steps=4.0,
-    learning_rate=0.001,
-    seconds=1.5,
-)
-CENSUS = CensusReply(
-    domain="photo",
-    dataset="pacs",
-    stand_in=False,
-    classes=("dog", "cat"),
-    class_counts=(4, 5),
-    num_train=7,
-    num_validation=2,
-    num_test=9,
-    split="pacs/90-10@0",
-    split_hash="0123456789abcdef",
-    skipped=("photo/dog/1.jpg",),
-    role="source",
-    device="cpu",
-    versions={"torch": "2.0"},
-)
+EVALUATION = evaluation(0.5, 8, loss=1.25)
+REPORT = train_report(local=EVALUATION, received=EVALUATION)
+CENSUS = census_reply("photo", skipped=("photo/dog/1.jpg",), role="source")
 PROTOCOL = Protocol(rounds=3, max_samples_per_domain=20, learning_rate=1e-5)
 REQUEST = CensusRequest(protocol=PROTOCOL, stand_in_protocol=Protocol(model="convnet"), run="job")
 TASK = TaskRequest(protocol=PROTOCOL, stand_in=True, run="job")

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from fdg_plugins.cli.jobs import export
 from fdg_plugins.cli.one_federation import free_ports
-from fdg_plugins.cli.submit import Server
 from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import launched, participant_environment

@@ -40,14 +40,7 @@ from fdg_plugins.aggregators.contributions import (
     read_contribution,
     read_model,
 )
-from fdg_plugins.aggregators.weightings import (
-    RoundOf,
-    Weighting,
-    check_allowed_weighting,
-    folded,
-    is_brought,
-    make_weighting,
-)
+from fdg_plugins.aggregators.weightings import WEIGHTING, RoundOf, Weighting, folded, is_brought, make_weighting
 from fdg_plugins.core.gram import gram_matrix, measure_step
 from fdg_plugins.core.layout import ModelLayout, ParameterKind
 from fdg_plugins.core.linear import combine, inner_product
@@ -56,8 +49,10 @@ from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.weighting import limited_weights, uniform_weights
 from fdg_plugins.errors import ContributionError, calling, check_settings_known, one_line, read_like, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
+from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.admission import check_allowed
+from fdg_plugins.plugins.classes import ClassesOf, parameters_of, read_spec
 from fdg_plugins.plugins.fields import Positive, check_parameters
 
 AGGREGATOR_STATE = 1
@@ -79,6 +74,8 @@ class UpdateAggregator(ModelAggregator):
     whole_updates: ClassVar[bool] = True  # whether the step is one combination of whole updates
     needs_head: ClassVar[bool] = False  # whether the whole head must be shared
     reads_parts: ClassVar[bool] = False  # whether updates may stay in files
+    reads_effective_steps: bool = False  # whether the direction uses the sites' effective steps
+    reads_census: str | None = None  # what the aggregator cannot do without of the census, in words
 
     # Declarations for the contract suite (``fdg_plugins.testing``); nothing else reads them.
     neutral: ClassVar[Mapping[str, Any] | None] = None
@@ -138,16 +135,6 @@ class UpdateAggregator(ModelAggregator):
         self._gram = [id(one) for one in contributions], found
         return found
 
-    @property
-    def reads_effective_steps(self) -> bool:
-        """Whether the direction uses the sites' effective steps."""
-        return False
-
-    @property
-    def reads_census(self) -> str | None:
-        """What the aggregator reads of the census, in words, and cannot do without; None: nothing."""
-        return None
-
     # --- settings ---
 
     def settings(self) -> dict[str, Any]:
@@ -170,7 +157,8 @@ class UpdateAggregator(ModelAggregator):
         its own workflows never ask. Raises ``SettingsError`` as :func:`~fdg_plugins.aggregators.make_weighting`.
         """
         if self._rule is None:
-            check_allowed_weighting(self.weighting, self.fl_ctx)
+            if self.fl_ctx is not None:
+                check_allowed(WEIGHTING, read_spec(WEIGHTING, self.weighting)[0], allowed_at_server(self.fl_ctx))
             self._rule = make_weighting(self.weighting)
         return self._rule
 
@@ -207,9 +195,9 @@ class UpdateAggregator(ModelAggregator):
         contribution = read_contribution(model, layout, in_files=self.reads_parts)
         site = contribution.site
         if self._sites is not None and site not in self._sites:
-            raise ContributionError(f"site {site}: sent an update but does not train in this round.")
+            contribution.refuse("sent an update but does not train in this round")
         if site in self.contributions:
-            raise ContributionError(f"site {site}: sent a second update in the same round.")
+            contribution.refuse("sent a second update in the same round")
         self.rule().check(contribution)
         self.check(contribution)
         self._layout = layout or ModelLayout.of(contribution.update)
@@ -304,11 +292,9 @@ class UpdateAggregator(ModelAggregator):
         self.fl_ctx = fl_ctx
         try:
             self.accept_model(read_model(shareable, fl_ctx))
-        except ContributionError as error:
-            self.warning(f"Contribution refused: {error}")
-            return False
         except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
-            self.warning(f"Contribution refused, it cannot be read: {one_line(told(error))}")
+            known = isinstance(error, ContributionError)
+            self.warning(f"Contribution refused: {error if known else one_line(told(error))}")
             return False
         return True
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -92,6 +92,15 @@ class Contribution:
     length: float = 0.0
     metrics: Mapping[str, float] | None = None
 
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise ``ContributionError``, which names the site, with ``reason``."""
+        refuse(self.site, reason)
+
+
+def refuse(site: str, reason: str, error: type[ContributionError] = ContributionError) -> NoReturn:
+    """Raise the error with ``reason``."""
+    raise error(f"site {site}: {reason}.")
+
 
 def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool = False) -> Contribution:
     """Return the contribution in ``model``, checked.
@@ -107,16 +116,16 @@ def read_contribution(model: FLModel, layout: ModelLayout | None, in_files: bool
     meta = model.meta if isinstance(model.meta, Mapping) else {}
     site = meta.get(META_SITE)
     if not isinstance(site, str) or not site:
-        raise ContributionError("A contribution came without the name of an authenticated site.")
+        refuse("without an authenticated name", "sent a contribution")
     if model.params_type != ParamsType.DIFF or not isinstance(model.params, Mapping) or not model.params:
-        raise ContributionError(f"site {site}: sent no parameters, or {model.params_type}, expected a WEIGHT_DIFF.")
+        refuse(site, f"sent no parameters, or {model.params_type}, expected a WEIGHT_DIFF")
     if are_lost(model.params):
-        raise ContributionError(f"site {site}: the upload of its update broke off or cannot be decoded.")
+        refuse(site, "the upload of its update broke off or cannot be decoded")
     update = {str(name): _read_value(site, name, value, in_files) for name, value in model.params.items()}
     layout = ModelLayout.of(update) if layout is None else layout
     if differing := sorted(layout.keys() ^ update.keys()):
         problem = "missing" if differing[0] in layout else "not in the global model"
-        raise ContributionError(f"site {site}: parameter {shorten(differing[0])} is {problem} ({len(differing)} so).")
+        refuse(site, f"parameter {shorten(differing[0])} is {problem} ({len(differing)} so)")
     checked = {name: _checked(site, name, update[name], entry) for name, entry in layout.items()}
     reports, training = meta.get(META_CHECKED_REPORTS), meta.get(META_REPORT)
     return Contribution(
@@ -142,13 +151,13 @@ def read_model(shareable: Shareable, fl_ctx: FLContext) -> FLModel:
         sent_for = shareable.get_cookie(AppConstants.CONTRIBUTION_ROUND, None)
         current = fl_ctx.get_prop(AppConstants.CURRENT_ROUND) if fl_ctx else None
         if sent_for is not None and current is not None and sent_for != current:
-            raise ContributionError(f"site {site}: sent an update for round {sent_for} in round {current}.")
+            refuse(site, f"sent an update for round {sent_for} in round {current}")
         model = FLModelUtils.from_shareable(shareable)
     except ContributionError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         reason = one_line(str(error).rstrip("."), LONGEST_QUOTE)
-        raise ContributionError(f"site {site}: sent something that is not an update: {reason}.") from error
+        refuse(site, f"sent something that is not an update: {reason}")
     model.meta[META_SITE] = site
     return model
 
@@ -158,13 +167,11 @@ def _read_value(site: str, name: object, value: Any, in_files: bool) -> Values:
         try:
             value = open_reference(value) if in_files else value.materialize()
         except UNREADABLE as error:
-            raise ContributionError(f"site {site}: parameter {shorten(name)} cannot be loaded: {error}.") from error
+            refuse(site, f"parameter {shorten(name)} cannot be loaded: {error}")
     tensor = value if isinstance(value, StoredTensor) else dense_tensor(value)
     if tensor is None:
         kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise ContributionError(
-            f"site {site}: parameter {shorten(name)} is a {kind}, expected a dense array of numbers."
-        )
+        refuse(site, f"parameter {shorten(name)} is a {kind}, expected a dense array of numbers")
     return tensor
 
 
@@ -174,14 +181,14 @@ def _checked(site: str, name: str, value: Any, entry: Entry) -> tuple[Values, fl
     real, dtype = value.dtype.is_floating_point, value.dtype
     if tuple(value.shape) != entry.shape or (real or dtype.is_complex if is_counter else not real):
         came, expected = f"shape {list(value.shape)} and dtype {dtype}", f"{list(entry.shape)} and {entry.dtype}"
-        raise ContributionError(f"site {site}: parameter {name!r} has {came}, expected {expected}.")
+        refuse(site, f"parameter {name!r} has {came}, expected {expected}")
     value = value.to(entry.dtype)  # before the check: a large float64 becomes infinite here
     if is_counter:
         return value, 0.0
     try:
         squared_length = math.fsum(_length(site, name, part) ** 2 for part in _parts(value))
     except DataError as error:
-        raise ContributionError(f"site {site}: parameter {name!r} cannot be loaded: {error}") from error
+        refuse(site, f"parameter {name!r} cannot be loaded: {error}".rstrip("."))
     return value.contiguous() if isinstance(value, torch.Tensor) else value, squared_length
 
 
@@ -195,9 +202,9 @@ def _length(site: str, name: str, part: torch.Tensor) -> float:
     if length <= LARGEST_SQUARABLE:  # false for NaN and infinity
         return length
     if count := int((~torch.isfinite(part)).sum()):
-        raise NotFiniteError(f"site {site}: parameter {name!r} has {count} values that are NaN or infinite.")
+        refuse(site, f"parameter {name!r} has {count} values that are NaN or infinite", NotFiniteError)
     if bool((part.double().abs() > LARGEST_SQUARABLE).any()):
-        raise ContributionError(f"site {site}: parameter {name!r} has values beyond {LARGEST_SQUARABLE:g}.")
+        refuse(site, f"parameter {name!r} has values beyond {LARGEST_SQUARABLE:g}")
     return float(torch.linalg.vector_norm(part, dtype=torch.float64))
 
 
@@ -213,9 +220,7 @@ def _parts(value: Values) -> Iterator[torch.Tensor]:
 def _read_samples(site: str, value: Any) -> int | None:
     number = value.item() if isinstance(value, np.generic) else value
     if number is not None and not (is_number(number) and 0 < number <= MOST_SAMPLES and number == int(number)):
-        raise ContributionError(
-            f"site {site}: number of samples is {shorten(value)}, expected a whole number above zero."
-        )
+        refuse(site, f"number of samples is {shorten(value)}, expected a whole number above zero")
     return None if number is None else int(number)
 
 

@@ -8,7 +8,6 @@ Shapes: p ``[U]``, on the simplex, for updates ``[U, P]`` in the sorted order of
 allowed and leave the parameters as they are. Any weighting can be combined with any direction.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
-from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
-from fdg_plugins.errors import ContributionError, parsed_object, read_like
-from fdg_plugins.flare.site_file import allowed_at_server
-from fdg_plugins.plugins.admission import check_allowed
+from fdg_plugins.errors import parsed_object
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.methods import METHODS
 
 WEIGHTING = "weighting"
@@ -61,6 +58,9 @@ class Weighting(ABC):
     example_reports: ClassVar[tuple[Any, ...]] = ()
     """Three different checked values of the report ``shares``, for a rule that reads one which the suite does not know.
     """
+
+    def __post_init__(self) -> None:  # of a dataclass, whose fields are the settings
+        check_fields(self)
 
     @abstractmethod
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
@@ -104,9 +104,7 @@ class Samples(Weighting):
     def check(self, contribution: Contribution) -> None:
         """Raise ``ContributionError`` for a contribution without a number of samples."""
         if contribution.num_samples is None:
-            raise ContributionError(
-                f"site {contribution.site}: did not say its number of samples, which gives its weight."
-            )
+            contribution.refuse("did not say its number of samples, which gives its weight")
 
 
 PLAIN_WEIGHTINGS: dict[str, type[Weighting]] = {"uniform": Uniform, "samples": Samples}
@@ -127,15 +125,6 @@ def is_brought(spec: Any) -> bool:
     """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
     name = _name_of(spec)
     return name is not None and METHODS.origin(name) is not None
-
-
-def check_allowed_weighting(spec: Any, fl_ctx: FLContext | None) -> None:
-    """Raise ``SettingsError`` if ``spec`` names a weighting of a plug-in that the server's operator does not allow.
-
-    This package's workflow asks before it begins; FLARE's own, which can use our aggregators too, do not.
-    """
-    if fl_ctx is not None and is_brought(spec):
-        check_allowed(WEIGHTING, str(_name_of(spec)), allowed_at_server(fl_ctx))
 
 
 def _name_of(spec: Any) -> str | None:
@@ -171,13 +160,7 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     left = {name: value for name, value in settings.items() if name not in own}
     if own:
         named = weighting if isinstance(weighting, Mapping) else {"name": weighting}
-        left[WEIGHTING] = {**named, **read_weighting(weighting, own)}
+        left[WEIGHTING] = {**named, **WEIGHTINGS.read(_name_of(weighting), own)}
     elif WEIGHTING in left:
         left[WEIGHTING] = weighting
     return left
-
-
-def read_weighting(weighting: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a weighting with text, such as from the environment, converted to the type of its default."""
-    parameters = inspect.signature(WEIGHTINGS.known(_name_of(weighting))).parameters
-    return {name: read_like(value, parameters[name].default) for name, value in settings.items()}

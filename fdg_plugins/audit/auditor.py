@@ -25,11 +25,10 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from fdg_plugins.audit.contents import contents_of
 from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, FilterEntry, append_line
 from fdg_plugins.errors import FDGError
-from fdg_plugins.flare.filter_chain import class_path, result_filters
-from fdg_plugins.flare.simulator import in_one_process
+from fdg_plugins.flare.context import class_path, in_one_process, result_filters
 from fdg_plugins.messages import HEADER_REASON
 from fdg_plugins.plugins.versions import OF_AUDIT, installed_versions
-from fdg_plugins.privacy.reasons import reason_of
+from fdg_plugins.privacy.reasons import RefusedError, failing_closed, reason_of
 from fdg_plugins.storage import sha256_of
 
 _PAIR = "fdg_audit_pair"  # private property of one task's context: the task's id and the line's id
@@ -60,17 +59,16 @@ def _record(
 ) -> Shareable | None:
     """Append the line of an answer, with ``changes``, to the audit file; return an error reply if that fails."""
     try:
-        line = audit_line(answer, fl_ctx, stage, _line_id(fl_ctx)).model_copy(update=changes)
-        last = line.model_copy(update={"time": ""})
-        if fl_ctx.get_prop(_LAST) != last:  # else another executor of this job has heard of the same answer
-            root = Path(fl_ctx.get_engine().get_workspace().get_audit_root())  # where FLARE's own is
-            append_line(root / AUDIT_FILE, line, durable=not in_one_process(fl_ctx))
-            fl_ctx.set_prop(_LAST, last, private=True, sticky=False)
-    except Exception as error:  # an answer that was not recorded must not leave; FLARE would only log this
-        reason = reason_of(error, fl_ctx)
-        logging.getLogger(__name__).error(
-            "An answer was withheld: %s", reason.logged, exc_info=not isinstance(error, FDGError)
-        )
+        with failing_closed("the audit"):
+            line = audit_line(answer, fl_ctx, stage, _line_id(fl_ctx)).model_copy(update=changes)
+            last = line.model_copy(update={"time": ""})
+            if fl_ctx.get_prop(_LAST) != last:  # else another executor of this job has heard of the same answer
+                root = Path(fl_ctx.get_engine().get_workspace().get_audit_root())  # where FLARE's own is
+                append_line(root / AUDIT_FILE, line, durable=not in_one_process(fl_ctx))
+                fl_ctx.set_prop(_LAST, last, private=True, sticky=False)
+    except FDGError as error:  # an answer that was not recorded must not leave; FLARE would only log this
+        reason, is_unforeseen = reason_of(error, fl_ctx), isinstance(error, RefusedError)
+        logging.getLogger(__name__).error("An answer was withheld: %s", reason.logged, exc_info=is_unforeseen)
         told = f"site {fl_ctx.get_identity_name()}: its answer was withheld: {reason.told}"
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: told})
     return None

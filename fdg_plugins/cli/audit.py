@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg audit``: show a site's administrator what has left the site."""
+"""``fdg audit``: show a site's administrator what has left the site, or write it for a spreadsheet."""
 
+import csv
+import io
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.text import Text
 from typer import Argument, Option
 
-from fdg_plugins.audit.export import audit_csv
-from fdg_plugins.audit.file import (
-    AUDIT_FILE,
-    NOT_SENT,
-    AuditLine,
-    BrokenLine,
-    audit_entries,
-    shown_lines,
-)
+from fdg_plugins.audit import file
 from fdg_plugins.cli.console import FAILED, make_table, say, show, warn
 from fdg_plugins.errors import DataError, SettingsError, counted, visible
 from fdg_plugins.storage import write_bytes
@@ -45,11 +40,11 @@ def audit(
       fdg audit /srv/flare/photo --job 3379af42
       fdg audit /srv/flare/photo --csv left-photo.csv
     """
-    entries = {path: list(audit_entries(path)) for path in _audit_files(place)}
-    lines: dict[Path, list[AuditLine]] = {}
+    entries = {path: list(file.audit_entries(path)) for path in _audit_files(place)}
+    lines: dict[Path, list[file.AuditLine]] = {}
     for path, came in entries.items():
         # Paired before the job is chosen: a filter may have turned an answer into an error reply, which names no round.
-        answers = shown_lines(entry for entry in came if isinstance(entry, AuditLine))
+        answers = file.shown_lines(entry for entry in came if isinstance(entry, file.AuditLine))
         lines[path] = [line for line in answers if line.job.startswith(job or "")]
     shown = [line for found in lines.values() for line in found]
     if job and not shown:
@@ -62,7 +57,7 @@ def audit(
     else:
         write_bytes(as_csv, audit_csv(shown).encode())
         say(visible(f"{as_csv}: {counted(len(shown), 'answer')}"))
-    broken = [(path, one) for path, found in entries.items() for one in found if isinstance(one, BrokenLine)]
+    broken = [(path, one) for path, found in entries.items() for one in found if isinstance(one, file.BrokenLine)]
     for path, one in broken:
         warn(visible(f"{path}: line {one.number} is left out: {one.reason}."))
     return FAILED if broken else 0
@@ -71,14 +66,14 @@ def audit(
 def _audit_files(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
-    own = place / AUDIT_FILE
-    if found := [own] if own.exists() else sorted(place.glob(f"*/{AUDIT_FILE}")):
+    own = place / file.AUDIT_FILE
+    if found := [own] if own.exists() else sorted(place.glob(f"*/{file.AUDIT_FILE}")):
         return found
     where = "a site makes it with its first answer, in its workspace or in NVFL_AUDIT_ROOT"
-    raise DataError(f"{place} holds no {AUDIT_FILE}, and no folder right below it does; {where}.")
+    raise DataError(f"{place} holds no {file.AUDIT_FILE}, and no folder right below it does; {where}.")
 
 
-def _show(path: Path, lines: Sequence[AuditLine]) -> None:
+def _show(path: Path, lines: Sequence[file.AuditLine]) -> None:
     """Print a table for each job of a file; a new table begins when its config or a version has changed."""
     if not lines:
         say(visible(f"{path}: no answer"))
@@ -87,7 +82,7 @@ def _show(path: Path, lines: Sequence[AuditLine]) -> None:
         show(*_heading(one), make_table(COLUMNS, (row for line in one for row in _rows(line)), NUMBERS), "")
 
 
-def _heading(lines: Sequence[AuditLine]) -> Iterator[Text]:
+def _heading(lines: Sequence[file.AuditLine]) -> Iterator[Text]:
     first, last, unsent = lines[0], lines[-1], sum(line.stage != "sent" for line in lines)
     yield Text(visible(f"site {first.site}, job {first.job}"), "bold")
     answers = counted(len(lines), "answer") + (f", {unsent} of them not sent" if unsent else "")
@@ -97,8 +92,8 @@ def _heading(lines: Sequence[AuditLine]) -> Iterator[Text]:
     yield Text(visible(", ".join([config, *(f"{name} {number}" for name, number in first.versions.items())])))
 
 
-def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
-    code = line.return_code if line.stage == "sent" else f"{line.return_code}, {NOT_SENT}"
+def _rows(line: file.AuditLine) -> Iterator[tuple[str, ...]]:
+    code = line.return_code if line.stage == "sent" else f"{line.return_code}, {file.NOT_SENT}"
     filters = ", ".join(one.filter.rpartition(".")[2] for one in line.filters or ()) or "-"
     start: tuple[str, ...] = ("-" if line.round is None else str(line.round), line.task, code)
     # FLARE may not have told which filters the answer has passed.
@@ -108,3 +103,60 @@ def _rows(line: AuditLine) -> Iterator[tuple[str, ...]]:
         norm = f"{math.hypot(*(one.norm for one in of)):.4g}" if of else "-"
         yield (*start, part, str(len(of)), f"{sum(one.bytes for one in of):,}", norm, *end)
         start, end = ("", "", ""), ("", "")
+
+
+_ANSWER = ("site", "time", "job", "task", "round", "state", "return_code", "id")
+_CONTENT = ("what", "part", "name", "shape", "dtype", "bytes", "l2_norm", "value")
+FIELDS = (*_ANSWER, *_CONTENT, "filters", "config_sha256", "versions")
+# With the full-width signs, which some spreadsheets read in the same way.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+
+
+def audit_csv(lines: Iterable[file.AuditLine]) -> str:
+    """Return the answers as CSV with a header: a row for each tensor, value and other object, one for an empty answer.
+
+    An answer of several sites' files has its ``site``; the rows of one answer share its ``id`` and ``time``.
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        filters = (f"{one.filter} ({one.source})" for one in line.filters or ())
+        answer: dict[str, Any] = {
+            **line.model_dump(include=set(FIELDS) - {"bytes"}),
+            "state": "sent" if line.stage == "sent" else file.NOT_SENT,
+            "filters": "unknown" if line.filters is None else "; ".join(filters),
+            "versions": "; ".join(f"{name} {number}" for name, number in line.versions.items()),
+        }
+        for row in _contents(line):
+            writer.writerow({field: harmless(cell) for field, cell in {**answer, **row}.items()})
+    return text.getvalue()
+
+
+def harmless(cell: Any) -> Any:
+    """Return a cell that no spreadsheet runs as a formula: numbers as they are, text printable and defused.
+
+    A spreadsheet runs text that begins with ``=``, ``+``, ``-`` or ``@``; names of tasks, tensors and values come from
+    jobs, and texts from methods. An apostrophe in front, which a spreadsheet shows as text, prevents that.
+
+    >>> harmless('=HYPERLINK("x")'), harmless(" @SUM(A1)"), harmless(-0.5), harmless("photo")
+    ('\\'=HYPERLINK("x")', "' @SUM(A1)", -0.5, 'photo')
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = visible(cell)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+def _contents(line: file.AuditLine) -> Iterator[dict[str, Any]]:
+    for one in line.tensors:
+        shape = " x ".join(map(str, one.shape))
+        tensor = {"part": one.part, "name": one.name, "shape": shape, "dtype": one.dtype, "bytes": one.bytes}
+        yield {"what": "tensor", **tensor, "l2_norm": one.norm}
+    for name, value in line.values.items():
+        is_word = value is None or isinstance(value, bool)  # written as in JSON
+        yield {"what": "value", "name": name, "value": json.dumps(value) if is_word else value}
+    for name, kind in line.others.items():
+        yield {"what": "object", "name": name, "value": kind}
+    if not (line.tensors or line.values or line.others):
+        yield {"what": "nothing"}

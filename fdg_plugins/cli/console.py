@@ -2,7 +2,7 @@
 """What all commands share: lines and tables on stdout, errors in one sentence, names of earlier versions."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import typer
@@ -118,20 +118,25 @@ class OneLineErrors(TyperGroup):
 def _read(command: Any, words: list[str]) -> list[str]:
     """Return a command's words, with the kit as last argument; raise ``SettingsError`` for a setting without --set."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    arguments = {parameter.name for parameter in command.params if parameter.param_type_name == "argument"}
-    for word, value, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
-        if word == SET and "=" not in value and after and not after.startswith("-"):
-            raise SettingsError(f"--set is {value!r} and {after!r}, expected --set {value}={after}.")
-        option, _, text = word.partition("=")
-        if option == "--to" and "folder" in arguments and option not in known:
-            raise SettingsError(f"there is no option --to; the folder is the argument: {text or value or 'FOLDER'}.")
-        if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, HELP), 0.8):
-            setting = f"{option[2:].replace('-', '_')}={text or value or 'VALUE'}"
-            raise SettingsError(f"there is no option {option}; a setting is given as --set {setting}.")
+    for hint in _hints(command, known, words):
+        raise SettingsError(hint)
     if KIT not in words or KIT in known:
         return words
     place = words.index(KIT)  # as in 0.2.0
     return [*words[:place], *words[place + 2 :], *words[place + 1 : place + 2]]
+
+
+def _hints(command: Any, known: set[str], words: list[str]) -> Iterator[str]:
+    arguments = {parameter.name for parameter in command.params if parameter.param_type_name == "argument"}
+    for word, value, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
+        if word == SET and "=" not in value and after and not after.startswith("-"):
+            yield f"--set is {value!r} and {after!r}, expected --set {value}={after}."
+        option, _, text = word.partition("=")
+        if option == "--to" and "folder" in arguments and option not in known:
+            yield f"there is no option --to; the folder is the argument: {text or value or 'FOLDER'}."
+        if SET in known and option[:2] == "--" and option not in known and not nearest(option, (*known, HELP), 0.8):
+            setting = f"{option[2:].replace('-', '_')}={text or value or 'VALUE'}"
+            yield f"there is no option {option}; a setting is given as --set {setting}."
 
 
 def group(name: str, about: str, epilog: str | None = None) -> typer.Typer:

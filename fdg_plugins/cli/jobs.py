@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, shorten
 from fdg_plugins.flare.components import SERVER, class_paths
 from fdg_plugins.lab.engine.workflow import (
     CUSTOM,
@@ -71,18 +71,22 @@ def check_job(job: Path) -> dict[str, Any]:
     check_is_job(job)
     meta = read_json(job / META)
     apps_of(job, meta)
+    for problem in _unfit(job):
+        raise DataError(f"job {job}: {problem}.")
+    return dict(meta)
+
+
+def _unfit(job: Path) -> Iterator[str]:
     for path in sorted(job.rglob("*")):
         inside = path.relative_to(job)
         if path.is_symlink():
-            raise DataError(f"job {job}: {inside} is a link, expected files and folders only.")
+            yield f"{inside} is a link, expected files and folders only"
         if CUSTOM in inside.parts[:-1] and path.is_file() and path.name != "README.md":
-            raise DataError(f"job {job}: {inside} is code that the job brings, expected only README.md in {CUSTOM}/.")
+            yield f"{inside} is code that the job brings, expected only README.md in {CUSTOM}/"
         is_config = path.suffix == ".json" and path.name != SIGNATURE and CUSTOM not in inside.parts
-        keys = [key for key, _ in _pairs_in(read_json(path))] if is_config else []
-        if unsafe := [key for key in keys if not SAFE_KEY.fullmatch(key)]:
-            expected = "letters, digits, '_' and '-' only, which nvflare job submit does not distort"
-            raise SettingsError(field=f"job {job}: key in {inside}", value=unsafe[0], expected=expected)
-    return dict(meta)
+        for key, _ in _pairs_in(read_json(path)) if is_config else ():
+            if not SAFE_KEY.fullmatch(key):  # nvflare job submit would distort it
+                yield f"{inside} has the key {shorten(key)}, expected letters, digits, '_' and '-' only"
 
 
 def foreign_components(job: Path) -> list[str]:

@@ -14,12 +14,11 @@ from fdg_plugins.cli.options import PluginFiles, load_plugins, read_values
 from fdg_plugins.cli.privacy import privacy
 from fdg_plugins.data import DATASETS
 from fdg_plugins.errors import DataError, SettingsError, did_you_mean, visible
-from fdg_plugins.flare.allow_list import LOG_STREAMER, STREAMING
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.cautious_kits import harden as harden_kit
 from fdg_plugins.flare.components import SITE
 from fdg_plugins.flare.gpus import checked_gpus, lend_gpus
-from fdg_plugins.flare.kits import merge_allow_list, read_kit, runs_in_containers, site_of_kit
+from fdg_plugins.flare.kits import CLASS_ALLOW_LIST, LOG_STREAMER, STREAMING, is_too_wide, read_kit, site_of_kit
 from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.settings.site_config import FILE_NAME, PATHS, update_site_config
 from fdg_plugins.state.folders import Leftover, leftovers, remove_state
@@ -52,23 +51,25 @@ def allow(
       fdg kit allow /srv/flare/photo --method fedomg --method fedga
     """
     load_plugins(plugin)
-    merge = merge_allow_list(read_kit(folder), method or ())
-    for entry in merge.too_wide:
+    found = read_kit(folder)
+    present, entries = found.entries, found.least_list(method or ())
+    for entry in filter(is_too_wide, entries):
         warn(f"entry {entry!r} of class_allow_list allows every callable below it; exact class paths are enough.")
-    if merge.streams:
+    if found.streams_logs:
         warn(
             f"FLARE sends this site's logs, which name its files, to the server; the list allows {LOG_STREAMER}, which "
-            f"FLARE adds to every job for that, until {STREAMING} is false in {merge.kit.target.name}."
+            f"FLARE adds to every job for that, until {STREAMING} is false in {found.target.name}."
         )
-    if merge.changes:
-        merge.write()
-    counts = f"added {len(merge.added)}, removed {len(merge.removed)}"
-    say(f"{merge.kit.end} kit {folder}: {counts}; {len(merge.entries)} entries in all")
-    for entry in merge.added:
+    added, removed = [one for one in entries if one not in present], {*present} - {*entries}
+    if is_new := found.resources.get(CLASS_ALLOW_LIST) != entries:
+        found.write_list(entries)
+    counts = f"added {len(added)}, removed {len(removed)}"
+    say(f"{found.end} kit {folder}: {counts}; {len(entries)} entries in all")
+    for entry in added:
         say(f"  + {entry}")
-    for entry in merge.others:
+    for entry in found.others(entries):
         say(f"  kept {entry}, which is neither this package's nor FLARE's: added here")
-    say(f"{merge.kit.target}: {'written' if merge.changes else 'left as it was'}")
+    say(f"{found.target}: {'written' if is_new else 'left as it was'}")
 
 
 @kit.command("site")
@@ -101,9 +102,8 @@ def site(
     gpus, memory = given.pop("gpus", None), given.pop("gpu_memory", None)
     lent = None if gpus is None and memory is None else checked_gpus(gpus, memory)
     given |= {name: text for name, text in (("domain", domain), ("data_root", data_root)) if text is not None}
-    in_containers = runs_in_containers(found.resources)
-    given |= {name: _place(name, str(given[name]), in_containers) for name in PATHS if name in given}
-    name, file = site_of_kit(folder), folder / "local" / FILE_NAME
+    given |= {name: _place(name, str(given[name]), found.in_containers) for name in PATHS if name in given}
+    name, file = site_of_kit(folder), found.local / FILE_NAME
     if domain is not None:
         stored = read_json(file).get(name, {}) if file.exists() else {}
         _check_domain(domain, {**stored, **given})
@@ -150,8 +150,8 @@ def harden(folder: KitArgument) -> None:
 
       fdg kit harden /srv/flare/photo-docker
     """
-    target = read_kit(folder).target
-    files = (target, target.with_name(AUTHORIZATION))
+    found = read_kit(folder)
+    files = (found.target, found.local / AUTHORIZATION)
     before = [file.read_bytes() if file.exists() else None for file in files]
     harden_kit(folder)
     for file, content in zip(files, before, strict=True):

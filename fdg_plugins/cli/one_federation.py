@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fdg_plugins.cli.jobs import write_resuming_job
-from fdg_plugins.cli.submit import COMPLETED, Server, follow
+from fdg_plugins.cli.submit import COMPLETED, follow
 from fdg_plugins.errors import FDGError
+from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched

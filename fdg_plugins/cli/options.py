@@ -13,7 +13,7 @@ from typer import Option
 
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.data import DATASETS
-from fdg_plugins.data.own_files import DATASET_FILE, OwnData, own_data
+from fdg_plugins.data.own_files import DATASET_FILE, FEWEST_DOMAINS, OwnData, own_data
 from fdg_plugins.errors import SettingsError, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
@@ -132,11 +132,11 @@ def is_own(place: str) -> bool:
     return True
 
 
-def choose_data(dataset: str | None, data_root: Path | None) -> ChosenData:
+def choose_data(dataset: str | None, data_root: Path | None, fewest: int = FEWEST_DOMAINS) -> ChosenData:
     """Return the data set and data root that the options name; say what a data set of the user's own has.
 
     ``dataset`` may also be a description in JSON, as a sweep gives it to its runs. Raises ``SettingsError`` for options
-    that exclude each other, ``DataError`` for a folder that is not a data set.
+    that exclude each other, ``DataError`` for a folder that is not a data set of at least ``fewest`` domains.
     """
     if dataset is not None and dataset.startswith("{"):
         return ChosenData(read_own_dataset(dataset, "--dataset"), data_root)
@@ -144,7 +144,7 @@ def choose_data(dataset: str | None, data_root: Path | None) -> ChosenData:
         return ChosenData(dataset, data_root)
     if data_root is not None and not dataset.endswith(".toml"):
         raise SettingsError(f"--dataset {dataset} is your folder, which is the data root: no --data-root.")
-    own = own_data(dataset, data_root)
+    own = own_data(dataset, data_root, fewest=fewest)
     introduce(own)
     return ChosenData(own.dataset, own.root, None if own.file == own.root / DATASET_FILE else own.file)
 

@@ -37,10 +37,9 @@ def privacy(
       fdg privacy --epsilon 3 --rounds 100
       fdg privacy --noise 8 --rounds 100 /srv/flare/photo
     """
-    if noise is not None and epsilon is not None:
-        raise SettingsError("--noise and --epsilon exclude each other: one of them follows from the other.")
-    if (noise is None and epsilon is None) != (rounds is None) or not (places or rounds):
-        raise SettingsError("a plan needs --rounds, and --noise or --epsilon; what was spent, a kit or ledger.")
+    has_noise, has_epsilon = noise is not None, epsilon is not None
+    if (has_noise or has_epsilon) != (rounds is not None) or (has_noise and has_epsilon) or not (places or rounds):
+        raise SettingsError("a plan needs --rounds, and one of --noise and --epsilon; what was spent, a kit or ledger.")
     past = _past(places or ())
     policy = ledgers.Policy() if past is None else past[2]
     delta, sigma = min(accounting.checked_delta(delta), policy.delta or 1.0), None

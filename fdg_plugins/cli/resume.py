@@ -14,8 +14,9 @@ from fdg_plugins.cli.console import say
 from fdg_plugins.cli.jobs import change_workflow, write_resuming_job
 from fdg_plugins.cli.options import DataRootOption
 from fdg_plugins.cli.run import follow, sum_up
-from fdg_plugins.cli.submit import COMPLETED, SERVER_TIMEOUT_S, SITES_S, Server, is_running, warn_of_missing
+from fdg_plugins.cli.submit import COMPLETED, SERVER_TIMEOUT_S, SITES_S, is_running, warn_of_missing
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.centralised.plan import PLAN_FILE
 from fdg_plugins.lab.engine.run import check_run
 from fdg_plugins.lab.engine.sources import KeptRun, check_same_data, kept_source, read_kept

@@ -1,47 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies.
+"""``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
 
-:class:`Server` is the session with the server of a federation that ``fdg resume`` and ``fdg run --engine poc`` share.
-"""
-
-import contextlib
-import io
-import logging
 import math
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from nvflare.apis.job_def import RunStatus
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say, warn
 from fdg_plugins.cli.jobs import write_resuming_job
-from fdg_plugins.errors import DataError, shorten
-from fdg_plugins.flare.kits import person_of_kit
-from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.errors import DataError
+from fdg_plugins.flare.sessions import POLL_S, Server
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.storage import read_json
 
-Answer = TypeVar("Answer")
-
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
 SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
-POLL_S = 1.5
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
 SITES_S = 120.0  # how long a resumed job waits for its sites to reconnect to a restarted server
 
 COMPLETED = str(RunStatus.FINISHED_COMPLETED.value)
 DIED = (str(RunStatus.FINISHED_EXECUTION_EXCEPTION.value), str(RunStatus.FINISHED_ABNORMAL.value))
-# Errors that another try would not resolve: the server was reached, and refused.
-REFUSALS = (AuthorizationError, InvalidJobDefinition, JobNotDone, JobNotFound)
 MAX_RESUMES = 10  # in a row that are not known to have completed a further round
 
 
@@ -58,70 +44,6 @@ class Verdict(NamedTuple):
     because: str = ""
     rounds: int | None = None
     finished: bool = False
-
-
-class Server:
-    """The server, as the user of a startup kit reaches it: through one session, reopened after a lost connection."""
-
-    def __init__(self, kit: Path, timeout: float) -> None:
-        try:
-            self._person, self._folder = person_of_kit(kit)
-        except ValueError as error:
-            expected = "one that holds startup/fed_admin.json"
-            raise DataError(f"folder {kit} is not a startup kit of a person: expected {expected}.") from error
-        self._timeout = timeout
-        self._session: Any = None
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the session, whatever state it is in."""
-        session, self._session = self._session, None
-        if session is not None:
-            with _silence(), contextlib.suppress(Exception):
-                session.close()
-
-    def ask(self, question: Callable[[Any], Answer], patience: float = 0.0) -> Answer:
-        """Return the result of ``question(session)``, retrying an unreachable server for ``patience`` seconds.
-
-        Raises ``DataError`` if it stays unreachable, or refuses.
-        """
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                with _silence():
-                    self._session = self._session or open_session(self._person, self._folder, self._timeout, tries=1)
-                    return question(self._session)
-            except Exception as error:
-                # FLARE raises its own type, or a RuntimeError, for every way in which a server can be unreachable.
-                words = shorten(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 200).strip("'\"")
-                if isinstance(error, REFUSALS):
-                    raise DataError(f"the server refuses: {words}.") from error
-                self.__exit__()
-                if time.monotonic() >= deadline:
-                    raise DataError(f"the server of kit {self._folder} cannot be reached: {words}.") from error
-            time.sleep(POLL_S)
-
-    def submit(self, job: Path, patience: float = 0.0) -> str:
-        """Submit the job in folder ``job`` and return its id; if retried, the server accepts it only once."""
-        token = uuid.uuid4().hex
-        return str(self.ask(lambda session: session.submit_job(str(job), submit_token=token), patience))
-
-    def status(self, job: str, patience: float = 0.0) -> tuple[str, Any]:
-        """Return FLARE's status of a job, and its information about the whole system."""
-        return self.ask(lambda session: (str(session.get_job_status(job)), session.get_system_info()), patience)
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Suppress what FLARE prints meanwhile; anything important is raised as an error."""
-    # FLARE's threads log at any time: without a handler, Python would print that.
-    logger = logging.getLogger("nvflare")
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def is_running(system: Any, job: str) -> bool:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.controllers.messenger import Messenger, Request
-from fdg_plugins.controllers.sending import task_message
+from fdg_plugins.controllers.messenger import Messenger, Request, task_message
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
-from fdg_plugins.flare.deploy_map import named_sites
-from fdg_plugins.flare.site_file import allowed_at_server
+from fdg_plugins.flare.context import allowed_at_server, named_sites
 from fdg_plugins.messages import MOST_MODELS, TASK_SCORE, CensusReply, CensusRequest, ModelScores, TaskRequest
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset

@@ -16,14 +16,11 @@ from fdg_plugins.controllers.rounds import Rounds
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import DataError, counted
-from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SERVER
-from fdg_plugins.flare.deploy_map import named_sites
-from fdg_plugins.flare.filter_chain import server_result_filters
+from fdg_plugins.flare.context import allowed_at_server, in_simulator, named_sites, server_result_filters
 from fdg_plugins.flare.internals import fetch
+from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.metrics import start_reporting
-from fdg_plugins.flare.simulator import in_simulator
-from fdg_plugins.flare.site_file import allowed_at_server
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import CensusRequest
@@ -31,15 +28,7 @@ from fdg_plugins.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions
-from fdg_plugins.record.census import (
-    Federation,
-    check_connected,
-    check_min_sites,
-    check_reports,
-    check_versions,
-    new_record,
-    take_census,
-)
+from fdg_plugins.record import census
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
 from fdg_plugins.record.round_record import InitialWeights, Method
@@ -145,25 +134,27 @@ class FederationController(Messenger):
         check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx), aggregator)
         return plans
 
-    def _new_rounds(self, plans: Plans, federation: Federation, aggregator: UpdateAggregator, state: Path) -> Rounds:
+    def _new_rounds(
+        self, plans: Plans, federation: census.Federation, aggregator: UpdateAggregator, state: Path
+    ) -> Rounds:
         """Return the rounds of a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
-        check_min_sites(plan.protocol, federation)
+        census.check_min_sites(plan.protocol, federation)
         aggregator = aggregator.configured(plan.aggregator)
         aggregator.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
-        check_reports(federation, needed_reports(plan.protocol, aggregator))
+        census.check_reports(federation, needed_reports(plan.protocol, aggregator))
         model, weights, exchange, last_layer = initial_model(
             plan.protocol, len(federation.classes), len(federation.sources)
         )
         if model.reestimated:
-            check_reports(federation, {REPORT_STATISTICS: f"batch_norm {plan.protocol.batch_norm!r}"})
+            census.check_reports(federation, {REPORT_STATISTICS: f"batch_norm {plan.protocol.batch_norm!r}"})
         counts = {site: federation.replies[site].class_counts for site in federation.sources}
         domains = {site: federation.replies[site].domain for site in federation.sources}
         aggregator.facts = RunFacts(counts, last_layer, plan.protocol.clip_to_median, domains)
         method = Method(
             aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=plan.protocol.objective
         )
-        record = new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
+        record = census.new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
         record.run = self._run_id
         return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), state, exchange)
 
@@ -179,8 +170,8 @@ class FederationController(Messenger):
     def _run_id(self) -> str:
         return str(self.fl_ctx.get_job_id()) if self.resume is None else self.resume
 
-    def _census(self, plans: Plans, *, goes_on: bool) -> Federation:
-        check_connected(named_sites(self.fl_ctx), [client.name for client in self.engine.get_clients()])
+    def _census(self, plans: Plans, *, goes_on: bool) -> census.Federation:
+        census.check_connected(named_sites(self.fl_ctx), [client.name for client in self.engine.get_clients()])
         request = CensusRequest(
             protocol=plans.real.protocol,
             stand_in_protocol=plans.stand_in.protocol,
@@ -189,11 +180,11 @@ class FederationController(Messenger):
         )
         protocol = plans.real.protocol
         replies, failures = self.count_images(request, protocol.task_timeout)
-        federation = take_census(replies, failures, protocol.target, protocol.learned)
-        check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
+        federation = census.take_census(replies, failures, protocol.target, protocol.learned)
+        census.check_versions(federation, {**installed_versions(OF_AUDIT), **self._code})
         return federation
 
-    def _warn_of_wide_lists(self, federation: Federation) -> None:
+    def _warn_of_wide_lists(self, federation: census.Federation) -> None:
         if in_simulator(self.fl_ctx):
             return
         own = count_other_components(Path(self.engine.get_workspace().get_root_dir()), SERVER)

@@ -112,7 +112,7 @@ def hosted_exchange(objective: Objective, head: str, state: Mapping[str, torch.T
     prefix = f"{head}."
     trainable = ModelLayout.of(state).names(ParameterKind.TRAINABLE)
     shapes = {name: tuple(state[name].shape) for name in trainable if name.startswith(prefix)}
-    return objective.hosted_exchange(head, shapes)
+    return objective.named(objective.hosted_exchange(head, shapes))
 
 
 def check_hosted(objective: Objective) -> None:

@@ -4,8 +4,11 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -15,9 +18,9 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from fdg_plugins.errors import LONGEST_QUOTE, ContributionError, FDGError, counted, one_line, raised_at, told
 from fdg_plugins.flare.broken_uploads import register_server_tensors
+from fdg_plugins.flare.context import in_simulator
 from fdg_plugins.flare.rejoin import welcome_returning_sites
-from fdg_plugins.flare.simulator import in_simulator
-from fdg_plugins.flare.workflow import Workflow
+from fdg_plugins.flare.workflow import POLL_S, Workflow
 from fdg_plugins.messages import (
     HEADER_NOT_FINITE,
     HEADER_REASON,
@@ -27,7 +30,11 @@ from fdg_plugins.messages import (
     TASK_CENSUS,
     CensusReply,
     CensusRequest,
+    FixedPart,
+    TaskRequest,
 )
+from fdg_plugins.state.checked_files import checksum_of_tensors
+from fdg_plugins.training.global_model import GlobalModel, count_bytes
 
 
 class Aborted(Exception):  # noqa: N818 - a request that was followed, not an error
@@ -63,7 +70,6 @@ class Messenger(Workflow):
         super().__init__()
         self._mark = ""  # a prefix for every log line of the run, such as STAND-IN
         self._failures: dict[str, str] = {}
-        self._answered: set[str] = set()
         self._usable: Counter[str] = Counter()
         self.not_finite: set[str] = set()  # sites whose training gave no finite result in the last ``ask``
         self.departed: dict[str, str] = {}  # sites that announced that they take no further part, with the reason
@@ -74,13 +80,11 @@ class Messenger(Workflow):
         welcome_returning_sites(self.engine)
         try:
             self.carry_out()
-        except Aborted as order:
-            self.stop(str(order))
-            if in_simulator(self.fl_ctx):  # there, an abort means that a site died, not a user's request
-                self.panic(str(order))
-        except FDGError as error:
+        except (Aborted, FDGError) as error:
             self.stop(str(error))
-            self.panic(str(error))
+            # In the simulator, an abort means that a site died, not a user's request.
+            if not isinstance(error, Aborted) or in_simulator(self.fl_ctx):
+                self.panic(str(error))
         except Exception as error:
             self.stop(told(error))
             raise  # FLARE logs the traceback and ends the job
@@ -133,7 +137,7 @@ class Messenger(Workflow):
         ``timeout`` is in seconds; in one process, where sites work one after the other, it is the time for one turn, as
         is that of ``patience``. Raises ``Aborted`` if the job is aborted while waiting.
         """
-        self._failures, self._answered, self._usable, self.not_finite = {}, set(), Counter(), set()
+        self._failures, self._usable, self.not_finite = {}, Counter(), set()
         requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
         waiting = {site for request in requests for site in request.sites}
         local, turns = self.local_tasks, 1
@@ -147,15 +151,12 @@ class Messenger(Workflow):
         if local is not None:
             local.withdraw()
         if self.abort_signal.triggered:
-            awaited = ", ".join(sorted(waiting - self._answered)) or "nobody"
+            awaited = ", ".join(sorted(waiting - self._failures.keys())) or "nobody"
             raise Aborted(f"the job was aborted while it waited for {awaited}.")
         for site in sorted(waiting - self._failures.keys()):
             reason = given_up or f"did not answer within {timeout * turns} s."
-            if site in self._answered:
-                reason = "its answer cannot be used; the server's log says why."
-            elif self.is_lost(site):
-                reason = "is lost: there is no sign of life from it."
-            self._fail(site, reason)
+            is_lost = self.communicator.get_client_disconnect_time(site)  # as FLARE considers it
+            self._fail(site, "is lost: there is no sign of life from it." if is_lost else reason)
         return dict(sorted(self._failures.items()))
 
     def _wait(self, patience: StragglerTimeout | None) -> str | None:
@@ -169,23 +170,18 @@ class Messenger(Workflow):
                 if time.monotonic() >= deadline:
                     given_up = f"did not answer within {patience.seconds:g} s after {patience.enough} others had."
                     self.cancel_all_tasks()
-            self.wait_a_moment()
+            # In one process, a site works meanwhile.
+            (time.sleep if self.local_tasks is None else self.local_tasks.wait)(POLL_S)
         return given_up
 
     def _send(self, request: Request, waiting: set[str], timeout: int) -> None:
         def receive(model: FLModel) -> bool:
             site = model.meta[META_SITE]
-            try:
+            with self._reading(site):
                 request.on_answer(site, model)
-            except ContributionError as error:
-                self._fail(site, str(error).removeprefix(f"site {site}: "))
-                return False
-            except Exception as error:  # noqa: BLE001 - FLARE would log its text, which may be the site's, as it is
-                self.warning(f"site {site}: {one_line(told(error))} (in {raised_at(error)})")
-                return False
-            waiting.discard(site)
-            self._usable[request.task] += 1
-            return True
+                waiting.discard(site)
+                self._usable[request.task] += 1
+            return site not in waiting
 
         self.broadcast_model(
             data=request.data,
@@ -196,9 +192,23 @@ class Messenger(Workflow):
             callback=receive,
         )
 
+    @contextmanager
+    def _reading(self, site: str) -> Iterator[None]:
+        """Record that a site's answer cannot be used, whatever it makes its reader raise.
+
+        FLARE would write an error's text, which may be the site's, to its log as it is, or end the task for all others.
+        """
+        try:
+            yield
+        except ContributionError as error:
+            self._fail(site, str(error))
+        except Exception as error:  # noqa: BLE001 - any can come of what a site sends
+            why = one_line(told(error), LONGEST_QUOTE).rstrip(".")
+            self._fail(site, f"its answer cannot be read: {why} (in {raised_at(error)}).")
+
     def _fail(self, site: str, reason: str) -> None:
         """Record why a site gave no usable answer; the reason may quote the site, so it is cut to one short line."""
-        reason = one_line(reason)
+        reason = one_line(reason.removeprefix(f"site {site}: "))
         self._failures[site] = reason
         self.warning(f"site {site}: {reason}")
 
@@ -209,25 +219,73 @@ class Messenger(Workflow):
         if is_unknown_task:
             self.warning(f"site {client_name}: its answer came after its task had ended, and is not used.")
             return False
-        try:
-            if not self._note_answer(client_name, result):
-                return False
-            FLModelUtils.from_shareable(result)  # FLARE does this next, and would log an error's text as it is
-            return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
-        except Exception as error:  # noqa: BLE001 - with any, FLARE would end the task for all other sites
-            self._fail(client_name, f"its answer cannot be read: {one_line(told(error), LONGEST_QUOTE).rstrip('.')}.")
-            return False
+        with self._reading(client_name):
+            if self._is_answer(client_name, result):
+                FLModelUtils.from_shareable(result)  # FLARE does this next, and would log an error's text as it is
+                return bool(super()._accept_train_result(client_name, result, fl_ctx, is_unknown_task))
+        return False
 
-    def _note_answer(self, site: str, result: Shareable) -> bool:
-        self._answered.add(site)
+    def _is_answer(self, site: str, result: Shareable) -> bool:
         code, reason = result.get_return_code(ReturnCode.OK), result.get_header(HEADER_REASON)
         if isinstance(code, str) and code == ReturnCode.OK:  # a site may send anything, such as an array
             return True
-        if not isinstance(reason, str):
-            reason = f"answered with the error {one_line(str(code), LONGEST_QUOTE)}."
-        self._fail(site, reason.removeprefix(f"site {site}: "))
+        self._fail(
+            site,
+            reason if isinstance(reason, str) else f"answered with the error {one_line(str(code), LONGEST_QUOTE)}.",
+        )
         if result.get_header(HEADER_NOT_FINITE) is True:
             self.not_finite.add(site)
         if result.get_header(HEADER_STOP) is True:
             self.departed[site] = self._failures[site]
         return False
+
+
+class ModelSender:
+    """Makes the tasks that carry the global model: all of it at first, then only what may have changed.
+
+    A large part of a network that no step changes, such as a fixed pretrained extractor, is sent to each site once. The
+    site keeps it in the run's folder. A site that gave no usable answer gets the whole model again with its next task,
+    so one that has lost what it kept is out for one task.
+
+    ``bytes_down``: bytes of the model in all tasks made so far, for each site that a task is for.
+    """
+
+    def __init__(self, model: GlobalModel) -> None:
+        self.model = model
+        self.bytes_down = 0
+        self._holders: set[str] = set()
+
+    @cached_property
+    def _id(self) -> str:
+        """The name of the fixed part, made of its values, which are the same throughout a run."""
+        return checksum_of_tensors({name: self.model.state[name] for name in self.model.fixed}, {})
+
+    def tasks(
+        self, request: TaskRequest, number: int, sites: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], FLModel]]:
+        """Yield the task of round ``number``, counted from 1, for some of the ``sites`` at a time."""
+        state, fixed = self.model.state, self.model.fixed
+        rest = dict(state)
+        for name in fixed:
+            del rest[name]
+        for is_held, params in ((False, state), (True, rest)):
+            group = tuple(site for site in sites if (bool(fixed) and site in self._holders) is is_held)
+            if group:
+                part = FixedPart(id=self._id, names=() if is_held else fixed) if fixed else None
+                self.bytes_down += count_bytes(params) * len(group)
+                yield group, task_message(request.model_copy(update={"fixed": part}), number, params)
+
+    def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
+        """Note that ``sites`` were asked, and which of them gave no usable answer."""
+        self._holders = (self._holders | set(sites)) - failures.keys()
+
+
+def task_message(request: TaskRequest, number: int, params: Mapping[str, Any]) -> FLModel:
+    """Return FLARE's message for a task of round ``number``, counted from 1."""
+    return FLModel(
+        params_type=ParamsType.FULL,
+        params=dict(params),
+        current_round=number - 1,  # FLARE and the wire count from 0
+        total_rounds=request.protocol.rounds,
+        meta={META_REQUEST: request.model_dump(mode="json")},
+    )

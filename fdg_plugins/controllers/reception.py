@@ -76,10 +76,13 @@ class Expected:
             self.check_score(score, "train", counted=False)
         self.check_personal(report.personal)
 
-    def check_personal(self, score: Evaluation | None) -> None:
-        """Raise ``ContributionError`` for the score of a personal model that is not as expected, or not asked for."""
-        if score is not None and not self.judges_personal:
-            self._refuse("sent the score of a personal model, which this method does not have")
+    def check_personal(self, score: Evaluation | None, *, has_model: bool = True) -> None:
+        """Raise ``ContributionError`` for the score of a personal model that is not as expected, or not asked for.
+
+        ``has_model``: whether the site may have such a model; a held-out one has none.
+        """
+        if score is not None and not (self.judges_personal and has_model):
+            self._refuse("sent the score of a personal model, which it does not have under this method")
         self.check_score(score, "validation")
 
     def check_score(
@@ -125,46 +128,30 @@ def expectations(protocol: Protocol, census: Mapping[str, CensusReply], round_nu
 
 @dataclass
 class Answers:
-    """The result of one round's requests, by site.
+    """The answers to one round's requests, by site; each ``take_`` raises ``ContributionError`` for an unusable one.
 
-    ``scores``: evaluations of the model that was sent. ``personal``: of the sites' own models at that time. ``local``:
-    local training behind each usable update. ``reports``: for the method's exchange, committed together with the
-    updates. ``refused_reports`` and ``refused_updates``: reasons for each refusal.
-    ``not_finite``: sites where the model that was sent gave no finite loss or update. ``statistics``: sites whose
-    normalization statistics the model that was sent has. ``bytes_up``: bytes of all tensors that arrived;
-    ``bytes_in_files``: of updates in files.
+    ``expected``: what each site must report. ``scores``: evaluations of the model that was sent. ``personal``: of the
+    sites' own models at that time. ``local``: local training behind each usable update. ``reports``: for the method's
+    exchange, committed together with the updates. ``failures`` and ``refused_reports``: why a
+    site gave no usable answer, or no usable report. ``not_finite``: sites where the model that was sent gave no finite
+    loss or update. ``statistics``: sites whose normalization statistics the model that was sent has. ``bytes_up``:
+    bytes of all tensors that arrived; ``bytes_in_files``: of updates in files.
     """
-
-    scores: dict[str, Evaluation] = field(default_factory=dict)
-    personal: dict[str, Evaluation] = field(default_factory=dict)
-    local: dict[str, LocalRecord] = field(default_factory=dict)
-    reports: dict[str, Any] = field(default_factory=dict)
-    refused_reports: dict[str, str] = field(default_factory=dict)
-    refused_updates: dict[str, str] = field(default_factory=dict)
-    not_finite: set[str] = field(default_factory=set)
-    statistics: tuple[str, ...] = ()
-    bytes_up: int = 0
-    bytes_in_files: int = 0
-
-    def take_scores(self, site: str, score: Evaluation | None, personal: Evaluation | None) -> None:
-        """Record a site's scores for the model that was sent, and for the site's own model."""
-        if score is not None:
-            self.scores[site] = score
-            if not math.isfinite(score.loss):
-                self.not_finite.add(site)
-        if personal is not None:
-            self.personal[site] = personal
-
-
-@dataclass(frozen=True)
-class Reception:
-    """Reads a round's answers into ``answers``; each method raises ``ContributionError`` for an unusable answer."""
 
     record: RunRecord
     aggregator: UpdateAggregator
     exchange: Exchange | None
     expected: Mapping[str, Expected]
-    answers: Answers
+    scores: dict[str, Evaluation] = field(default_factory=dict)
+    personal: dict[str, Evaluation] = field(default_factory=dict)
+    local: dict[str, LocalRecord] = field(default_factory=dict)
+    reports: dict[str, Any] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    refused_reports: dict[str, str] = field(default_factory=dict)
+    not_finite: set[str] = field(default_factory=set)
+    statistics: tuple[str, ...] = ()
+    bytes_up: int = 0
+    bytes_in_files: int = 0
 
     def take_update(self, site: str, answer: FLModel) -> None:
         """Take a site's update and its training report."""
@@ -176,17 +163,30 @@ class Reception:
             if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
                 answer.params.clear()
 
+    def _take_update(self, site: str, answer: FLModel) -> None:
+        checked = self._read_reports(site, answer)
+        report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
+        answer.meta[META_REPORT] = report  # so that the aggregator need not parse it again
+        self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
+        self._keep_scores(site, report.received, report.personal)
+        try:
+            self.aggregator.accept_model(answer)
+        except NotFiniteError:
+            self.not_finite.add(site)
+            raise
+        self._keep_report(TASK_TRAIN, site, checked)
+        self.local[site] = LocalRecord(
+            num_samples=answer.meta[META_SAMPLES],
+            **{name: getattr(report, name) for name in LocalRecord.model_fields if name != "num_samples"},
+        )
+
     def take_score(self, site: str, answer: FLModel) -> None:
         """Take the score of a site that only evaluates the model that was sent."""
         found = SiteEvaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
-        held_out = site in self.record.held_out
-        self.expected[site].check_score(found.of_global, "test" if held_out else "validation")
-        self.expected[site].check_personal(found.personal)
-        if held_out and found.personal is not None:
-            raise ContributionError(
-                f"site {site}: sent the score of a personal model, which held-out sites do not have."
-            )
-        self.answers.take_scores(site, found.of_global, found.personal)
+        held_out, expected = site in self.record.held_out, self.expected[site]
+        expected.check_score(found.of_global, "test" if held_out else "validation")
+        expected.check_personal(found.personal, has_model=not held_out)
+        self._keep_scores(site, found.of_global, found.personal)
 
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
         """Take the method's report, which makes up the whole answer to ``task``."""
@@ -195,40 +195,30 @@ class Reception:
             raise ContributionError(f"site {site}: its answer is not a report.")
         self._keep_report(task, site, checked)
 
+    def _keep_scores(self, site: str, score: Evaluation | None, personal: Evaluation | None) -> None:
+        if score is not None:
+            self.scores[site] = score
+            if not math.isfinite(score.loss):
+                self.not_finite.add(site)
+        if personal is not None:
+            self.personal[site] = personal
+
     def _read_reports(self, site: str, answer: FLModel) -> CheckedReports:
         """Return what the server's filters found of the reports in an answer; record why the method's was refused.
 
         A refused report does not invalidate its update.
         """
         checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
-        self.answers.bytes_up += checked.num_bytes
+        self.bytes_up += checked.num_bytes
         if self.exchange is not None and (reason := checked.refused.get(self.exchange.report)) is not None:
-            self.answers.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
+            self.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
         return checked
 
     def _keep_report(self, task: str, site: str, checked: CheckedReports) -> None:
         """Keep a site's report once its answer to ``task`` has been accepted, if such answers carry the reports."""
         exchange = self.exchange
         if exchange is not None and exchange.phase == task and exchange.report in checked:
-            self.answers.reports[site] = checked[exchange.report]
-
-    def _take_update(self, site: str, answer: FLModel) -> None:
-        answers = self.answers
-        checked = self._read_reports(site, answer)
-        report = TrainReport.read(answer.meta.get(META_REPORT), f"site {site}: report", ContributionError)
-        answer.meta[META_REPORT] = report  # so that the aggregator need not parse it again
-        self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
-        answers.take_scores(site, report.received, report.personal)
-        try:
-            self.aggregator.accept_model(answer)
-        except NotFiniteError:
-            answers.not_finite.add(site)
-            raise
-        self._keep_report(TASK_TRAIN, site, checked)
-        answers.local[site] = LocalRecord(
-            num_samples=answer.meta[META_SAMPLES],
-            **{name: getattr(report, name) for name in LocalRecord.model_fields if name != "num_samples"},
-        )
+            self.reports[site] = checked[exchange.report]
 
     def _count(self, answer: FLModel) -> None:
         """Add the size of an update as it arrived, whether or not it can be used; a rounded one has been widened since.
@@ -237,9 +227,16 @@ class Reception:
         """
         size, came = count_bytes(answer.params), (answer.meta or {}).get(META_UPDATE_BYTES)
         is_rounded = self.record.protocol.update_precision != "float32"  # else no filter has set it
-        self.answers.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
+        self.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
         if isinstance(answer.params, Mapping):
-            self.answers.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
+            self.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
+
+    def drop_update(self, site: str, reason: str) -> None:
+        """Take a site's update, and its report, out of the round again."""
+        self.aggregator.contributions.pop(site, None)
+        self.reports.pop(site, None)
+        self.local.pop(site, None)
+        self.failures[site] = reason
 
 
 class SiteStatistics:

@@ -2,7 +2,7 @@
 """The rounds of a run: requests to the sites, aggregation of their answers, and the files written."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -10,21 +10,14 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import UpdateAggregator, take_step
 from fdg_plugins.controllers.guard import Guard
-from fdg_plugins.controllers.messenger import Messenger, Request, StragglerTimeout
-from fdg_plugins.controllers.reception import Answers, Expected, Reception, SiteStatistics, expectations
+from fdg_plugins.controllers.messenger import Messenger, ModelSender, Request, StragglerTimeout
+from fdg_plugins.controllers.reception import Answers, SiteStatistics, expectations
 from fdg_plugins.controllers.run_files import FILES, RunFiles
-from fdg_plugins.controllers.sending import ModelSender
 from fdg_plugins.errors import DataError, FDGError, calling, counted, logged, told
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_REPORT, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, TaskRequest
 from fdg_plugins.objectives import Exchange
-from fdg_plugins.record.checkpoint import (
-    CHECKPOINT_FILE,
-    Checkpoint,
-    check_continues,
-    other_arithmetic,
-    read_checkpoint,
-)
+from fdg_plugins.record import checkpoint
 from fdg_plugins.record.round_record import AggregationRecord, RoundRecord
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
@@ -58,7 +51,6 @@ class Rounds:
         self.files = RunFiles(folder, state, record, model, aggregator, exchange)
         self.guard = Guard(record, model, record.protocol.outlier_ratio)
         self.sender = ModelSender(model)
-        self._expected: Mapping[str, Expected] = {}
         self._current: ExchangeRound | None = None
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
@@ -68,25 +60,22 @@ class Rounds:
         A round without a step that ends the run is not saved: a job that resumes the run repeats it.
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
-        record, answers = self.record, Answers()
+        record, answers = self.record, self._answers(number - 1)
         drawn = record.protocol.draw_sites(self._taking_part(record.sources), number)
-        if len(drawn) < record.protocol.min_sites:
-            reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
-            raise FDGError(
-                f"{len(drawn)} sites are left to train, fewer than min_sites {record.protocol.min_sites}: {reasons}"
-            )
-        failures = self._reestimate(number, drawn, answers)
-        self._begin(number, drawn)
-        failures |= self._probe(number, drawn, answers)
+        reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
+        self._check_enough(drawn, f"sites are left to train ({reasons})")
+        self._reestimate(number, drawn, answers)
+        self._begin(number, drawn, answers)
+        self._probe(number, drawn, answers)
         judges = self._taking_part(record.held_out)
         if record.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
-            *self._requests(TASK_TRAIN, drawn, number, self._reception(answers).take_update),
-            *self._requests(TASK_EVALUATE, judges, number, self._reception(answers).take_score),
+            *self._requests(TASK_TRAIN, drawn, number, answers.take_update),
+            *self._requests(TASK_EVALUATE, judges, number, answers.take_score),
         ]
         bytes_down = self.sender.bytes_down - sent_before + self._bytes_beside(drawn)
-        failures = {**failures, **self._ask(requests, TASK_TRAIN)}
+        answers.failures |= self._ask(requests, TASK_TRAIN)
         answers.not_finite |= self.messenger.not_finite
         self._raise_if_broken()
         # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
@@ -100,7 +89,7 @@ class Rounds:
             drawn=drawn,
             sites=tuple(sorted(answers.local)),
             statistics=answers.statistics,
-            failures=dict(sorted({**failures, **answers.refused_updates}.items())),
+            failures=dict(sorted(answers.failures.items())),
             refused_reports=dict(sorted(answers.refused_reports.items())),
             not_finite=tuple(sorted(answers.not_finite)),
             local=dict(sorted(answers.local.items())),
@@ -120,20 +109,22 @@ class Rounds:
 
     def evaluate_last(self) -> EvaluationRecord:
         """Have every site evaluate the model after the last round; return the evaluation."""
-        record, answers = self.record, Answers()
-        sources, done = self._taking_part(record.sources), len(record.rounds)
+        record, done = self.record, len(self.record.rounds)
+        answers, sources = self._answers(done), self._taking_part(record.sources)
         self._reestimate(done + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
-        self._expected = expectations(record.protocol, record.census, done)
-        self._ask(self._requests(TASK_EVALUATE, sites, done, self._reception(answers).take_score))
+        self._ask(self._requests(TASK_EVALUATE, sites, done, answers.take_score))
         return self._judge(done, answers, sources)
 
-    def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
+    def _answers(self, round_number: int) -> Answers:
+        expected = expectations(self.record.protocol, self.record.census, round_number)
+        return Answers(self.record, self.aggregator, self.exchange, expected)
+
+    def _begin(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
         record = self.record
-        self._expected = expectations(record.protocol, record.census, number - 1)
         self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
-        facts = {site: expected.facts for site, expected in self._expected.items()}
         if self.exchange is not None:
+            facts = {site: expected.facts for site, expected in answers.expected.items()}
             self.exchange.begin_round(self.model.state, facts)
             self._current = ExchangeRound(self.exchange, number - 1)  # for the filters
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
@@ -146,6 +137,10 @@ class Rounds:
         """Return the size of the tensors that the exchange sends to all of ``sites`` beside the model, in bytes."""
         exchange = self.exchange
         return 0 if exchange is None else sum(count_bytes(exchange.broadcast(site)) for site in sites)
+
+    def _check_enough(self, sites: Collection[str], what: str) -> None:
+        if len(sites) < (least := self.record.protocol.min_sites):
+            raise FDGError(f"{len(sites)} {what}, fewer than min_sites {least}.")
 
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(site for site in sites if site not in self.record.left_out)
@@ -178,9 +173,9 @@ class Rounds:
 
         Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
         """
-        found = read_checkpoint(self.files.state / CHECKPOINT_FILE, self.record.run)
-        check_continues(found.record, self.record, other_files=other_files)
-        changed = other_arithmetic(found.record, self.record)
+        found = checkpoint.read_checkpoint(self.files.state / checkpoint.CHECKPOINT_FILE, self.record.run)
+        checkpoint.check_continues(found.record, self.record, other_files=other_files)
+        changed = checkpoint.other_arithmetic(found.record, self.record)
         self.record = self.guard.record = self.files.record = found.record
         self.record.resumed_after.append(len(self.record.rounds))
         self.record.resumed_with.append(changed)
@@ -192,21 +187,20 @@ class Rounds:
             self.messenger.warning(f"the run goes on at {where} with {named}, by which its results may differ")
         return self.record
 
-    def _restore(self, state: Checkpoint) -> None:
+    def _restore(self, state: checkpoint.Checkpoint) -> None:
         """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
         self.model.state = dict(state.model)
         self.aggregator.restore(state.aggregator)
         if self.exchange is not None:
             self.exchange.learned = dict(state.exchange_tensors)
 
-    def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> dict[str, str]:
+    def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> None:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
 
-        With fewer usable answers than ``min_sites``, the averaged statistics stay. Returns the reason for each failure,
-        by site.
+        With fewer usable answers than ``min_sites``, the averaged statistics stay.
         """
         if not self.model.reestimated:
-            return {}
+            return
         protocol, census = self.record.protocol, self.record.census
         num_train = {site: census[site].num_train for site in sites}
         found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
@@ -217,27 +211,26 @@ class Rounds:
             failures[site] = reason
         answers.bytes_up += found.num_bytes
         try:
-            if len(found.sites) < protocol.min_sites:
-                raise FDGError(f"{len(found.sites)} usable statistics came, fewer than min_sites {protocol.min_sites}.")
+            self._check_enough(found.sites, "usable statistics came")
             self.model.replace(found.pooled())
         except FDGError as error:
             self.messenger.warning(f"The normalization statistics stay as averaged: {error}")
         else:
             answers.statistics = found.sites
             self.files.save_last()
-        return {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
+        answers.failures |= {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
-    def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> dict[str, str]:
-        """Request the reports that the method needs before training; return the reason for each failure, by site."""
+    def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
+        """Request the reports that the method needs before training."""
         if self.exchange is None or self.exchange.phase != TASK_PROBE:
-            return {}
-        requests = self._requests(TASK_PROBE, drawn, number, partial(self._reception(answers).take_report, TASK_PROBE))
+            return
+        requests = self._requests(TASK_PROBE, drawn, number, partial(answers.take_report, TASK_PROBE))
         failures = self._ask(requests, TASK_PROBE)
+        answers.failures |= {site: f"{TASK_PROBE}: {reason}" for site, reason in failures.items()}
         self._raise_if_broken()
         self._refuse_reports(answers)
         self.exchange.finish(answers.reports)
         answers.reports = {}
-        return {site: f"probe: {reason}" for site, reason in failures.items()}
 
     def _requests(
         self,
@@ -248,21 +241,15 @@ class Rounds:
         *,
         exchanged: bool = True,
     ) -> list[Request]:
-        # A method may have something for some sites only, such as another site's report.
-        receiving = {site for site in sites if exchanged and self._bytes_beside((site,))}
-        groups = {
-            receives: tuple(site for site in sites if (site in receiving) is receives) for receives in (True, False)
-        }
-        record = self.record
-        request = TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run)
-        return [
-            Request(task, some, data, on_answer)
-            for receives, group in groups.items()
-            for some, data in self.sender.tasks(request.model_copy(update={"exchanged": receives}), number, group)
-        ]
-
-    def _reception(self, answers: Answers) -> Reception:
-        return Reception(self.record, self.aggregator, self.exchange, self._expected, answers)
+        record, requests = self.record, list[Request]()
+        for receives in (True, False):  # a method may have something for some sites only, as another site's report
+            request = TaskRequest(
+                protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=receives
+            )
+            group = tuple(site for site in sites if receives is bool(exchanged and self._bytes_beside((site,))))
+            made = self.sender.tasks(request, number, group)
+            requests += [Request(task, some, data, on_answer) for some, data in made]
+        return requests
 
     def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
         """Record the scores of the model; keep a copy if source validation selects it. The target never selects."""
@@ -284,13 +271,13 @@ class Rounds:
 
     def _refuse_updates(self, answers: Answers) -> None:
         try:
-            refused = self.guard.updates(self.aggregator, self._expected)
+            refused = self.guard.updates(self.aggregator, answers.expected)
             self.model.clamp_variances([one.update for one in self.aggregator.contributions.values()])
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
-            self._refuse_update(site, reason, answers)
+            answers.drop_update(site, reason)
 
     def _refuse_reports(self, answers: Answers) -> None:
         """Exclude outlying method reports from the round; an update goes with the report that gives its weight."""
@@ -303,13 +290,7 @@ class Rounds:
             answers.refused_reports[site] = reason
             if self.aggregator.rule().shares == exchange.report:
                 why = f"its weight follows from its report, which was refused: {reason}"
-                self._refuse_update(site, why, answers)
-
-    def _refuse_update(self, site: str, reason: str, answers: Answers) -> None:
-        self.aggregator.contributions.pop(site, None)
-        answers.reports.pop(site, None)
-        answers.refused_updates[site] = reason
-        answers.local.pop(site, None)
+                answers.drop_update(site, why)
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
@@ -318,8 +299,7 @@ class Rounds:
         keeps = protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
         updates = {site: contribution.update for site, contribution in accepted.items()} if keeps else {}
         try:
-            if len(answers.local) < protocol.min_sites:
-                raise FDGError(f"{len(answers.local)} usable updates came, fewer than min_sites {protocol.min_sites}.")
+            self._check_enough(answers.local, "usable updates came")
             result = take_step(self.aggregator)
             aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
             self.guard.step(result.params, self.aggregator.server_lr, longest)

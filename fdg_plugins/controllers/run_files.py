@@ -9,23 +9,13 @@ from pathlib import Path
 
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.objectives import Exchange
+from fdg_plugins.record import run_files as names
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
-from fdg_plugins.record.run_files import (
-    KEPT,
-    LAST_FILE,
-    LOCAL_FOLDER,
-    RESULTS_FILE,
-    RUNS,
-    SELECTED_FILE,
-    STATE_FILE,
-    TENSORS_FILE,
-    make_run_folder,
-)
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import keep_file, link, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel
 
-FILES = {"last": LAST_FILE, "source_validation": SELECTED_FILE}
+FILES = {"last": names.LAST_FILE, "source_validation": names.SELECTED_FILE}
 
 
 def selected_file(after_round: int | str | None) -> str:
@@ -62,8 +52,8 @@ class RunFiles:
             state["exchange"] = self.exchange.state()
             if published := self.exchange.published():
                 named = {"after_round": str(after_round)}
-                save_tensors(self.folder / TENSORS_FILE, published, named, durable=self._has_ended)
-        write_json(self.folder / STATE_FILE, state, durable=self._has_ended)
+                save_tensors(self.folder / names.TENSORS_FILE, published, named, durable=self._has_ended)
+        write_json(self.folder / names.STATE_FILE, state, durable=self._has_ended)
         self.checkpoint().write(self.state / CHECKPOINT_FILE, text)
         for copy in self.state.glob(selected_file("*")):
             if copy.name != selected_file(self._selected_round()):
@@ -73,12 +63,12 @@ class RunFiles:
     def save_last(self) -> None:
         """Write the model as it is now."""
         description = self.record.description_of_model(len(self.record.rounds))
-        save_tensors(self.folder / LAST_FILE, self.model.state, description, durable=self._has_ended)
+        save_tensors(self.folder / names.LAST_FILE, self.model.state, description, durable=self._has_ended)
 
     def save_record(self, text: str | None = None) -> None:
         """Write ``results.json``; ``text``: its content, if known."""
         content = (text or self._record_text()).encode() + b"\n"
-        write_bytes(self.folder / RESULTS_FILE, content, durable=self._has_ended)
+        write_bytes(self.folder / names.RESULTS_FILE, content, durable=self._has_ended)
 
     def _record_text(self) -> str:
         self.record.seconds = self.seconds_before + time.perf_counter() - self.started
@@ -90,17 +80,17 @@ class RunFiles:
         A copy is beside those of the models selected before: until the next checkpoint, the run goes on from these.
         """
         if after_round == 0:
-            save_tensors(self.folder / LAST_FILE, self.model.state, self.record.description_of_model(after_round))
-        keep_file(self.folder / LAST_FILE, self.folder / SELECTED_FILE)
-        keep_file(self.folder / LAST_FILE, self.state / selected_file(after_round), private=True)
+            save_tensors(self.folder / names.LAST_FILE, self.model.state, self.record.description_of_model(after_round))
+        keep_file(self.folder / names.LAST_FILE, self.folder / names.SELECTED_FILE)
+        keep_file(self.folder / names.LAST_FILE, self.state / selected_file(after_round), private=True)
 
     def restore(self) -> None:
         """Make the results of another job those of the record: the selected model, or none, and the sites' models."""
         selected = self._selected_round()
         if selected is None:
-            (self.folder / SELECTED_FILE).unlink(missing_ok=True)
+            (self.folder / names.SELECTED_FILE).unlink(missing_ok=True)
         elif (self.state / selected_file(selected)).exists():
-            keep_file(self.state / selected_file(selected), self.folder / SELECTED_FILE)
+            keep_file(self.state / selected_file(selected), self.folder / names.SELECTED_FILE)
         _keep_models(self.state, self.folder, private=False)
         self.seconds_before = self.record.seconds
 
@@ -128,8 +118,8 @@ class RunFiles:
 
 
 def _keep_models(source: Path, target: Path, *, private: bool) -> None:
-    for path in sorted((source / LOCAL_FOLDER).glob("*.safetensors")):
-        keep_file(path, target / LOCAL_FOLDER / path.name, private=private)
+    for path in sorted((source / names.LOCAL_FOLDER).glob("*.safetensors")):
+        keep_file(path, target / names.LOCAL_FOLDER / path.name, private=private)
 
 
 def keep_results(results: Path, workspace: Path, run: str) -> Path:
@@ -138,9 +128,9 @@ def keep_results(results: Path, workspace: Path, run: str) -> Path:
     FLARE erases the workspace when it simulates again there. ``run``: the name of the run, to which the time is added.
     Raises ``DataError`` if the folder cannot be written.
     """
-    with writing(workspace.parent / RUNS):
-        folder = make_run_folder(workspace.parent / RUNS, run, datetime.now())
-        for kept in filter(Path.exists, (results / name for name in KEPT)):
+    with writing(workspace.parent / names.RUNS):
+        folder = names.make_run_folder(workspace.parent / names.RUNS, run, datetime.now())
+        for kept in filter(Path.exists, (results / name for name in names.KEPT)):
             if kept.is_dir():
                 shutil.copytree(kept, folder / kept.name, copy_function=link)
             else:

@@ -7,9 +7,8 @@ docs/monitoring.md has what each metric means (:mod:`fdg_plugins.flare.metrics`)
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Iterator
+from typing import Any, Literal, Self
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
 from nvflare.apis.event_type import EventType
@@ -18,7 +17,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
-from fdg_plugins.flare.metrics import Metric, publish
+from fdg_plugins.flare.metrics import Values, publish
 from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 from fdg_plugins.record.method_settings import federated_name, name_of_run
 from fdg_plugins.record.round_record import RoundRecord
@@ -57,34 +56,31 @@ def evaluation_scalars(evaluation: EvaluationRecord, score_name: str) -> Iterato
     yield from ((tag, value) for tag, value in means.items() if value is not None)
 
 
-def round_metrics(record: RunRecord, finished: RoundRecord) -> Iterator[Metric]:
-    """Yield what an operator watches of a finished round."""
-    aggregation = finished.aggregation
-    counters = {
+def round_counters(finished: RoundRecord) -> Values:
+    """Return what an operator adds up over the rounds."""
+    return {
         "fdg_updates_used": len(finished.sites),
         "fdg_updates_missing": len(set(finished.drawn) - set(finished.sites)),
         "fdg_reports_refused": len(finished.refused_reports),
-        "fdg_model_unchanged": int(aggregation is None),
+        "fdg_model_unchanged": int(finished.aggregation is None),
         "fdg_bytes_down": finished.bytes_down,
         "fdg_bytes_up": finished.bytes_up,
     }
-    gauges = {
+
+
+def round_gauges(record: RunRecord, finished: RoundRecord) -> Values:
+    """Return what an operator watches of a finished round."""
+    aggregation = finished.aggregation
+    return {
         "fdg_round": finished.round,
         "fdg_rounds": record.protocol.rounds,
         "fdg_round_seconds": finished.seconds,
         "fdg_aggregation_seconds": finished.aggregation_seconds,
         "fdg_duality_gap": None if aggregation is None else aggregation.duality_gap,
-    }
-    sites: dict[str, Mapping[str, float | None]] = {
         "fdg_site_takes_part": {site: int(site in finished.sites) for site in finished.drawn},
         "fdg_site_left_out": dict.fromkeys(record.left_out, 1),
-        "fdg_gap": (None if aggregation is None else aggregation.gaps) or {},
+        "fdg_gap": None if aggregation is None else aggregation.gaps,
     }
-    yield from (Metric(name, "counter", float(value)) for name, value in counters.items())
-    yield from (Metric(name, "gauge", float(value)) for name, value in gauges.items() if value is not None)
-    for name, values in sites.items():
-        given = {site: one for site, one in values.items() if one is not None}
-        yield from (Metric(name, "gauge", float(one), {"site": site}) for site, one in given.items())
 
 
 def describe(record: RunRecord) -> TrackedRun:
@@ -132,9 +128,7 @@ class Tracker:
                 self.component.log_warning(self._fl_ctx, f"the run goes on without its tracker: {error}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the run with the tracker."""
         if self._receiver is not None:
             self._receiver.handle_event(EventType.END_RUN, self._fl_ctx)
@@ -142,18 +136,18 @@ class Tracker:
     def round(self, finished: RoundRecord) -> None:
         """Send a round's metrics at step ``round``."""
         self._send(round_scalars(finished), finished.round)
-        self._publish(round_metrics(self._record, finished))
+        self._publish("counter", round_counters(finished))
+        self._publish("gauge", round_gauges(self._record, finished))
 
     def evaluation(self, evaluation: EvaluationRecord) -> None:
         """Send an evaluation's metrics at step ``after_round``."""
         self._send(evaluation_scalars(evaluation, self._record.score.name), evaluation.after_round)
-        scores = {"fdg_source_score": evaluation.source_mean, "fdg_target_score": evaluation.target}
-        self._publish(Metric(name, "gauge", value) for name, value in scores.items() if value is not None)
+        self._publish("gauge", {"fdg_source_score": evaluation.source_mean, "fdg_target_score": evaluation.target})
 
-    def _publish(self, metrics: Iterator[Metric]) -> None:
+    def _publish(self, kind: Literal["gauge", "counter"], values: Values) -> None:
         record = self._record
         tags = {"run": record.run, "method": federated_name(record.method), "dataset": _dataset(record)}
-        publish(metrics, {**tags, "target": record.protocol.target})
+        publish(kind, values, {**tags, "target": record.protocol.target})
 
     def _send(self, scalars: Iterator[Scalar], step: int) -> None:
         prefix = "STAND-IN/" if self._record.stand_in else ""

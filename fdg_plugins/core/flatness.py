@@ -20,7 +20,7 @@ Degenerate cases: ``s1 = 0`` gives p(0) up to rounding, exactly for "weight". A 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import nn
@@ -34,14 +34,6 @@ Draw = Callable[[tuple[int, ...]], torch.Tensor]
 Deltas = Mapping[str, torch.Tensor]
 
 
-class _Factors(NamedTuple):
-    """A weight ``U diag(S) V'``: U ``[O, K]``, S ``[K]``, V' ``[K, I]``."""
-
-    left: torch.Tensor
-    values: torch.Tensor
-    right: torch.Tensor
-
-
 @dataclass(frozen=True)
 class Perturbed:
     """A classifier's parameters, detached, and how those of its linear layers are perturbed; keeps no graph.
@@ -50,13 +42,14 @@ class Perturbed:
         classifier: a linear layer, or a sequence of layers.
         parameters: all its parameters, by name.
         weights: the weights ``[O, I]`` of its linear layers, by name.
-        factors: their singular value decompositions, for the kind "singular"; empty for "weight".
+        factors: for the kind "singular", the decomposition ``U diag(S) V'`` of each: U ``[O, K]``, S ``[K]``, V'
+            ``[K, I]``; empty for "weight".
     """
 
     classifier: nn.Module
     parameters: Mapping[str, torch.Tensor]
     weights: Mapping[str, torch.Tensor]
-    factors: Mapping[str, _Factors]
+    factors: Mapping[str, tuple[torch.Tensor, ...]]
 
     @classmethod
     def of(cls, classifier: nn.Module, kind: Kind) -> "Perturbed":
@@ -64,9 +57,9 @@ class Perturbed:
         parameters = {name: value.detach() for name, value in classifier.named_parameters()}
         layers = [name for name, module in classifier.named_modules() if isinstance(module, nn.Linear)]
         weights = {name: parameters[name] for name in (f"{layer}.weight".lstrip(".") for layer in layers)}
-        factors: dict[str, _Factors] = {}
+        factors: dict[str, tuple[torch.Tensor, ...]] = {}
         if kind == "singular":
-            factors = {name: _Factors(*torch.linalg.svd(one, full_matrices=False)) for name, one in weights.items()}
+            factors = {name: torch.linalg.svd(one, full_matrices=False) for name, one in weights.items()}
         return cls(classifier, parameters, weights, factors)
 
     def logits(self, features: torch.Tensor, deltas: Deltas, size: float) -> torch.Tensor:
@@ -81,7 +74,7 @@ class Perturbed:
 
     def drawn(self, draw: Draw) -> dict[str, torch.Tensor]:
         """Return random perturbations of unit length; ``draw`` returns random numbers of a given shape."""
-        like = {name: one.values for name, one in self.factors.items()} or self.weights
+        like = {name: values for name, (_, values, _) in self.factors.items()} or self.weights
         drawn = {name: on_device(draw(tuple(value.shape)), value.device) for name, value in like.items()}
         return self.unit({name: drawn[name].to(value.dtype) for name, value in like.items()})
 

@@ -198,6 +198,5 @@ def cosines(products: torch.Tensor, lengths: torch.Tensor, length: float) -> lis
     [0.5, 0.0]
     """
     scale = lengths * length
-    return (
-        torch.where(scale > 0, products / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0).clamp(-1, 1).tolist()
-    )
+    safe = scale.clamp_min(torch.finfo(torch.float64).tiny)
+    return torch.where(scale > 0, products / safe, 0.0).clamp(-1, 1).tolist()

@@ -33,6 +33,7 @@ had so far is not present; its samples are not penalised. The penalty of an empt
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -294,7 +295,4 @@ def _mean_of_present(squared: torch.Tensor, present: torch.Tensor, shares: torch
 
 
 def _working_dtype(*tensors: torch.Tensor) -> torch.dtype:
-    dtype = torch.float32
-    for tensor in tensors:
-        dtype = torch.promote_types(dtype, tensor.dtype)
-    return dtype
+    return reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)

@@ -52,18 +52,12 @@ class ModelLayout(dict[str, Entry]):
         >>> layout.names(ParameterKind.TRAINABLE), layout["bn.running_mean"].kind.value
         (['conv.weight'], 'float_buffer')
         """
-        tensors = {
-            name: value if isinstance(value, Stored) else torch.as_tensor(value) for name, value in state.items()
-        }
-        return cls(
-            (
-                name,
-                Entry(
-                    ParameterKind(kinds[name]) if kinds else guess_kind(name, value), tuple(value.shape), value.dtype
-                ),
-            )
-            for name, value in tensors.items()
-        )
+        layout = cls()
+        for name, value in state.items():
+            tensor = value if isinstance(value, Stored) else torch.as_tensor(value)
+            kind = ParameterKind(kinds[name]) if kinds else guess_kind(name, tensor)
+            layout[name] = Entry(kind, tuple(tensor.shape), tensor.dtype)
+        return layout
 
     def names(self, kind: ParameterKind) -> list[str]:
         """Return the names of one kind, sorted."""

@@ -38,7 +38,7 @@ nearly equal updates are legal. Permuting the sites permutes gamma and leaves d 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -193,17 +193,12 @@ def _relative_gap(minimum: Minimum, linear: np.ndarray, kappa: float) -> float:
     return max(0.0, minimum.value - minimum.bound) / (size if size > ZERO_LENGTH * terms else terms)
 
 
-def _checked(gram: torch.Tensor | np.ndarray, reference: object) -> tuple[np.ndarray, np.ndarray]:
-    matrix = _symmetric(gram)
-    return matrix, check_weights(reference, len(matrix)).numpy()  # type: ignore[arg-type]
-
-
-def _symmetric(gram: torch.Tensor | np.ndarray) -> np.ndarray:
-    """Return the mean of a matrix and its transpose, float64; raise ``ValueError`` unless it is finite."""
+def _checked(gram: torch.Tensor | np.ndarray, reference: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of a finite matrix and its transpose, and p, which is on the simplex, or raise ``ValueError``."""
     matrix = torch.as_tensor(gram, dtype=torch.float64, device="cpu").detach().numpy()
     if not np.isfinite(matrix).all():
         raise ValueError("The Gram matrix has an entry that is not finite.")
-    return (matrix + matrix.T) / 2
+    return (matrix + matrix.T) / 2, check_weights(reference, len(matrix)).numpy()
 
 
 def _damped(matrix: np.ndarray, damping: float) -> np.ndarray:

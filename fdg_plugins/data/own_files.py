@@ -170,7 +170,7 @@ def rules_of(root: Path, given: Path | None) -> DatasetFile:
     return NO_RULES if given is None and not path.is_file() else read_dataset_file(path)
 
 
-FEWEST_DOMAINS = 3  # two sources, below which there is nothing to combine, and the held-out one
+FEWEST_DOMAINS = 3  # to train: two sources, below which there is nothing to combine, and the held-out one
 LAYOUT = "<domain>/<class>/<image>"
 
 
@@ -192,12 +192,17 @@ class OwnData:
     rules: DatasetFile = NO_RULES
 
 
-def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Sequence[str] = ()) -> OwnData:
+def own_data(
+    place: str | Path,
+    folder: str | Path | None = None,
+    elsewhere: Sequence[str] = (),
+    fewest: int = FEWEST_DOMAINS,
+) -> OwnData:
     """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
 
     Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
     domains; by default the one that the file names, or the file's own. ``elsewhere``: domains that only others hold.
-    Raises DataError for a folder that is not there or holds no such images, and for an unusable file.
+    Raises DataError for a folder that is not there or holds fewer than ``fewest`` domains, and for an unusable file.
     """
     path = Path(place).expanduser()
     file = path if path.suffix == ".toml" else path / DATASET_FILE
@@ -206,15 +211,15 @@ def own_data(place: str | Path, folder: str | Path | None = None, elsewhere: Seq
     root = Path(folder).expanduser() if folder is not None else file.parent / (rules.folder or "")
     if not is_folder(root):
         raise DataError(f"there is no folder {root}.", field="folder")
-    return _described(root.resolve(), rules, None if content is None else file.resolve(), elsewhere)
+    return _described(root.resolve(), rules, None if content is None else file.resolve(), elsewhere, fewest)
 
 
-def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str]) -> OwnData:
+def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str], fewest: int) -> OwnData:
     present = [name for name in rules.domains or _folders(root) if not rules.excludes(f"{name}/")]
     found = {name: classes for name in present if (classes := _classes_in(root, name, rules))}
     classes = rules.classes or tuple(sorted({name for names in found.values() for name in names}))
     domains = rules.domains or tuple(dict.fromkeys([*found, *elsewhere]))
-    _check_found(root, present, domains, classes, rules)
+    _check_found(root, present, domains, classes, rules, fewest)
     dataset = _description(root, domains, classes, rules, f"folder {root}" if file is None else str(file))
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
     lacking = {domain: names for domain, names in absent.items() if names}
@@ -254,7 +259,12 @@ def _classes_in(root: Path, domain: str, rules: DatasetFile) -> tuple[str, ...]:
 
 
 def _check_found(
-    root: Path, present: Sequence[str], domains: Sequence[str], classes: Sequence[str], rules: DatasetFile
+    root: Path,
+    present: Sequence[str],
+    domains: Sequence[str],
+    classes: Sequence[str],
+    rules: DatasetFile,
+    fewest: int,
 ) -> None:
     there = [domain for domain in present if is_folder(root / domain)]
     for part in rules.part_folders if len(there) > 1 else ():
@@ -262,9 +272,9 @@ def _check_found(
             where = f"[parts] of {root / DATASET_FILE}"
             raise DataError(field=where, value=part, expected="the name of a folder in the domains")
     are_pairs = rules.task == "classification" and {*classes} == {*PARTS}
-    if len(domains) < FEWEST_DOMAINS or len(classes) < 2 or are_pairs:
+    if len(domains) < fewest or len(classes) < 2 or are_pairs:
         holds = f"{len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes"
-        least = f"{LAYOUT} with at least {FEWEST_DOMAINS} domains and 2 classes"
+        least = f"{LAYOUT} with at least {fewest} domains and 2 classes"
         said = 'task = "segmentation"' if are_pairs else "[parts] if train/ and val/ divide them"
         expected = f"{least}, or a {DATASET_FILE} that says {said}"
         holds += f" ({shorten_names(classes)})"

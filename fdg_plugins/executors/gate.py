@@ -23,12 +23,11 @@ from fdg_plugins.executors.work import SiteTask
 from fdg_plugins.filters.privacy import (
     DifferentialPrivacyFilter,
     check_what_follows,
-    failing_closed,
     make_release,
     mark,
     policy_of,
 )
-from fdg_plugins.flare.filter_chain import result_filters, scope_filters
+from fdg_plugins.flare.context import result_filters, scope_filters
 from fdg_plugins.messages import (
     META_REPORT,
     META_SITE_REPORT,
@@ -43,6 +42,7 @@ from fdg_plugins.messages import (
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.reports import REPORT_EVALUATION, REPORT_LOCAL_MODEL, REPORT_STATISTICS
 from fdg_plugins.privacy.ledger import DEFAULT_DELTA, Limits, strictest
+from fdg_plugins.privacy.reasons import failing_closed
 
 
 def demanded_limits(fl_ctx: FLContext) -> Limits | None:
@@ -72,7 +72,7 @@ def release(task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> 
     does not cover, or if a later filter of the job could add such content.
     """
     site = str(fl_ctx.get_identity_name())
-    with failing_closed(site):
+    with failing_closed(f"site {site}: differential privacy"):
         if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
             chain = result_filters(fl_ctx)
             # A privacy filter in the chain checks the answer again, so it covers the filters before it.
@@ -91,9 +91,8 @@ def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] |
     for what, names in _reports_in(answer, order):
         if set(names).isdisjoint(allowed):
             forbidden = " or ".join(map(repr, names)) or "a report that has no name"
-            raise SettingsError(
-                f"the answer holds {what}: the site forbids {forbidden} (allowed_reports).", public=True
-            )
+            text = f"the answer holds {what}: the site forbids {forbidden} (allowed_reports)."
+            raise SettingsError(text, public=True)
 
 
 def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple[str, ...]]]:

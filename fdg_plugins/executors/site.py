@@ -18,17 +18,15 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
-from fdg_plugins.errors import FDGError, SettingsError, shorten
+from fdg_plugins.errors import FDGError, shorten
 from fdg_plugins.executors.gate import check_reports, demanded_limits, release
 from fdg_plugins.executors.training_process import TrainingProcess
-from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, failure_of
+from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, attempt
 from fdg_plugins.filters.privacy import mark, refusal
-from fdg_plugins.flare.allow_list import count_other_components
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.origin import FetchedTasks
-from fdg_plugins.flare.peers import is_foreign_event
-from fdg_plugins.flare.simulator import in_simulator, shared_work
-from fdg_plugins.flare.site_file import site_config_of
+from fdg_plugins.flare.context import in_simulator, shared_work, site_config_of
+from fdg_plugins.flare.kits import count_other_components
+from fdg_plugins.flare.peers import FetchedTasks, is_foreign_event
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -95,17 +93,19 @@ class SiteExecutor(Executor):
 
         The answer is released under the site's privacy limits, if it has any, and recorded in its audit.
         """
-        limits = None
-        try:
+        limits: Limits | None = None
+
+        def work() -> Shareable:
+            nonlocal limits
             if not self._fetched.take(self, task_name, shareable, fl_ctx):
-                raise SettingsError(
-                    "the site does only tasks that it fetched from the server itself, and this one came another way.",
-                    public=True,
+                raise RequestError(
+                    "the site does only tasks that it fetched from the server itself, and this one came another way."
                 )
             limits = demanded_limits(fl_ctx)
-            answer = self._answer(task_name, shareable, fl_ctx, abort_signal)
-        except Exception as error:  # noqa: BLE001 - the boundary to FLARE: tell the server why, keep the site running
-            answer = self._error_reply(task_name, failure_of(error), fl_ctx)
+            return self._answer(task_name, shareable, fl_ctx, abort_signal)
+
+        found = attempt(work)
+        answer = self._error_reply(task_name, found, fl_ctx) if isinstance(found, TaskResult) else found
         if limits is not None:
             answer = self._released(task_name, answer, fl_ctx, limits)
         return note_returned(task_name, answer, fl_ctx)
@@ -155,9 +155,8 @@ class SiteExecutor(Executor):
         if not isolate:
             self._work = self._work or shared or SiteWork()
             return self._work
-        self._process = self._process or TrainingProcess(
-            lambda line: self.logger.info(f"site {site} | training process: {line}")
-        )
+        if self._process is None:
+            self._process = TrainingProcess(lambda line: self.logger.info(f"site {site} | training process: {line}"))
         return self._process
 
     def _error_reply(self, task_name: str, result: TaskResult, fl_ctx: FLContext) -> Shareable:

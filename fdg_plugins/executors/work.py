@@ -3,15 +3,17 @@
 
 import os
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
 from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped
 from fdg_plugins.messages import (
+    TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
     TASK_SCORE,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 Tensors = dict[str, torch.Tensor]
+T = TypeVar("T")
 
 CENSUS_FILE = "fdg_census.json"
 """What the last census counted, in the run's folder: later tasks, and jobs, of any process must find it again."""
@@ -97,11 +100,16 @@ class TaskResult:
     trace: str = ""
 
 
-def failure_of(error: Exception) -> TaskResult:
-    """Return the result of a task whose work raised ``error``; call this while the error is being handled."""
-    reason, public = texts_of(error)
-    trace = "" if isinstance(error, FDGError) else traceback.format_exc()
-    return TaskResult("failed", reason=reason, public=public, trace=trace)
+def attempt(work: Callable[[], T]) -> T | TaskResult:
+    """Return what ``work`` returns; if it was stopped, or raised any ``Exception``, the result of a task that did."""
+    try:
+        return work()
+    except Stopped:
+        return TaskResult("aborted")
+    except Exception as error:  # noqa: BLE001 - tell the server why it failed, keep the site running
+        reason, public = texts_of(error)
+        trace = "" if isinstance(error, FDGError) else traceback.format_exc()
+        return TaskResult("failed", reason=reason, public=public, trace=trace)
 
 
 class SiteWork:
@@ -124,67 +132,15 @@ class SiteWork:
         ``folder`` holds the run's state at the site. ``say`` receives each log line. Once ``should_stop()`` is true,
         the work ends within one batch as ``aborted``.
         """
-        try:
-            if isinstance(order.request, CensusRequest):
-                return TaskResult("ok", self._census(order, order.request, config, folder, should_stop, say))
-            session = self._resume(order, order.request, config, folder)
-            work = _Work(session, _with_fixed_part(order, order.request, folder), folder, should_stop, say)
-            return TaskResult("ok", *_WORK[order.task](work))
-        except Stopped:
-            return TaskResult("aborted")
-        except Exception as error:  # noqa: BLE001 - tell the server that it failed, keep the site running
-            return failure_of(error)
+        work = _Work(self, order, config, folder, should_stop, say)
+        return attempt(lambda: TaskResult("ok", *_WORK[order.task](work)))
 
-    def _census(
-        self,
-        order: SiteTask,
-        request: CensusRequest,
-        config: SiteConfig,
-        folder: Path,
-        should_stop: ShouldStop,
-        say: Say,
-    ) -> dict[str, Any]:
-        torch.set_num_threads(config.threads or self._threads)  # they decode images
-        session = self._open(order, config, request.protocol)
-        if session.images.stand_in:
-            session = self._open(order, config, request.stand_in_protocol)
-        if not request.goes_on:
-            clear_memory(folder)
-        reply = session.census(should_stop).model_copy(update={"keeps_state": has_memory(folder)})
-        told = reply.model_dump(mode="json")
-        found = {name: told[name] for name in ("split_hash", "precision", "versions")}
-        found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
-        write_json(folder / CENSUS_FILE, found, private=True, durable=False)  # another job counts anew
-        for line in session.census_lines(reply):
-            say(_line(session, line))
-        return told
+    def use_threads(self, count: int | None) -> None:
+        """Compute with so many threads, or as many as this process had at first: other sites may have set others."""
+        if torch.get_num_threads() != (count := count or self._threads):
+            torch.set_num_threads(count)
 
-    def _resume(self, order: SiteTask, request: TaskRequest, config: SiteConfig, folder: Path) -> "SiteSession":
-        """Return the session for the protocol in a task, on the same data that this job's census counted.
-
-        Raises ``DataError`` if the data changed since the census, ``SettingsError`` if the site's versions or precision
-        did, and for a request that is not allowed.
-        """
-        path = folder / CENSUS_FILE
-        counted = read_json(path) if path.exists() else {}
-        if counted.get("job") != order.job:  # the file may stem from another job of the run
-            raise SettingsError(
-                "the site has not answered the census of this job, and does no other task of it before.", public=True
-            )
-        session = self._open(order, config, request.protocol, frozenset(counted["left_out"]))
-        if session.images.stand_in != request.stand_in:
-            raise DataError(
-                "the data changed between the real data set and the STAND-IN since the census.", public=True
-            )
-        _check_counted(session, counted)
-        if order.task == TASK_SCORE and session.protocol.target != EVERY:
-            raise RequestError("the server asks for the scores of a model whose sites train.")
-        _check_role(config.role, order.task, held_out=session.protocol.holds_out(session.images.domain))
-        if torch.get_num_threads() != session.threads:  # those of another site of this process
-            torch.set_num_threads(session.threads)
-        return session
-
-    def _open(
+    def open(
         self, order: SiteTask, config: SiteConfig, protocol: Protocol, left_out: frozenset[str] = frozenset()
     ) -> "SiteSession":
         """Return the session for a protocol whose plug-ins the operator allows; raise ``SettingsError`` otherwise."""
@@ -208,23 +164,74 @@ class SiteWork:
         return opened
 
 
-class _Work(NamedTuple):
-    """One task on the received model; each method returns a JSON value and groups of tensors."""
+@dataclass
+class _Work:
+    """One task; each method returns a JSON value and groups of tensors."""
 
-    session: "SiteSession"
+    worker: SiteWork
     order: SiteTask
+    config: SiteConfig
     folder: Path
     should_stop: ShouldStop
     say: Say
 
+    def census(self) -> tuple[Any, dict[str, Tensors]]:
+        order, request, folder = self.order, self.order.request, self.folder
+        assert isinstance(request, CensusRequest)
+        self.worker.use_threads(self.config.threads)  # they decode images
+        session = self.worker.open(order, self.config, request.protocol)
+        if session.images.stand_in:
+            session = self.worker.open(order, self.config, request.stand_in_protocol)
+        if not request.goes_on:
+            clear_memory(folder)
+        reply = session.census(self.should_stop).model_copy(update={"keeps_state": has_memory(folder)})
+        told = reply.model_dump(mode="json")
+        found = {name: told[name] for name in ("split_hash", "precision", "versions")}
+        found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
+        write_json(folder / CENSUS_FILE, found, private=True, durable=False)  # another job counts anew
+        for line in session.census_lines(reply):
+            self.say(_line(session, line))
+        return told, {}
+
+    @cached_property
+    def session(self) -> "SiteSession":
+        """The session for the protocol in a task, on the same data that this job's census counted.
+
+        Raises ``SettingsError`` if the site has changed since, and for a request that its operator does not allow.
+        """
+        order, request, path = self.order, self.order.request, self.folder / CENSUS_FILE
+        assert isinstance(request, TaskRequest)
+        counted = read_json(path) if path.exists() else {}
+        if counted.get("job") != order.job:  # the file may stem from another job of the run
+            text = "the site has not answered the census of this job, and does no other task of it before."
+            raise SettingsError(text, public=True)
+        session = self.worker.open(order, self.config, request.protocol, frozenset(counted["left_out"]))
+        for reason in (*_changes(session, request, counted), *_forbidden(session, order.task, self.config.role)):
+            raise SettingsError(reason, public=True)
+        self.worker.use_threads(session.threads)
+        return session
+
+    @cached_property
+    def state(self) -> Tensors:
+        """The whole model: the part that is sent once is kept, or what was kept of it is added."""
+        state, request = self.order.state, self.order.request
+        if not isinstance(request, TaskRequest) or (fixed := request.fixed) is None:
+            return state
+        if not fixed.names:
+            return {**read_fixed(self.folder, fixed.id), **state}
+        if not state.keys() >= set(fixed.names):
+            raise RequestError("the server sent less of the model than it says.")
+        write_fixed(self.folder, fixed.id, {name: state[name] for name in fixed.names})
+        return state
+
     def statistics(self) -> tuple[Any, dict[str, Tensors]]:
-        personal = read_kept(self.folder, self.order.round_number).personal
-        return {}, {"statistics": self.session.statistics(self.order.state, self.should_stop, personal)}
+        session, kept = self.session, read_kept(self.folder, self.order.round_number)
+        return {}, {"statistics": session.statistics(self.state, self.should_stop, kept.personal)}
 
     def probe(self) -> tuple[Any, dict[str, Tensors]]:
-        personal = read_kept(self.folder, self.order.round_number).personal
-        report = self.session.probe(self.order.state, self.should_stop, personal)
-        return {"count": len(self.session.data.train)}, {"report": report}
+        session, kept = self.session, read_kept(self.folder, self.order.round_number)
+        report = session.probe(self.state, self.should_stop, kept.personal)
+        return {"count": len(session.data.train)}, {"report": report}
 
     def train(self) -> tuple[Any, dict[str, Tensors]]:
         session, number = self.session, self.order.round_number
@@ -235,7 +242,7 @@ class _Work(NamedTuple):
             self.say(_line(session, f"{where} | train loss {loss:.4f}"))
 
         kept = read_kept(self.folder, number)
-        result = session.train(self.order.state, number, self.should_stop, on_epoch, self.order.received, kept)
+        result = session.train(self.state, number, self.should_stop, on_epoch, self.order.received, kept)
         write_kept(self.folder, number, result.kept)
         report = result.report.model_copy(update={"keeps_state": has_memory(self.folder)})
         value = {"samples": len(session.data.train), "report": report}
@@ -246,10 +253,10 @@ class _Work(NamedTuple):
         held_out = session.protocol.holds_out(session.images.domain)
         # The site does not train in this round, or already has: use what it kept of its last training.
         kept = read_kept(self.folder, order.round_number + 1)
-        model = session.load(order.state, kept.personal)
+        model = session.load(self.state, kept.personal)
         value = session.evaluate(model, "test" if held_out else "validation", self.should_stop).model_dump()
         if session.objective.personalises and not held_out:
-            own = session.evaluate_own(order.state, order.round_number, self.should_stop, order.received, kept)
+            own = session.evaluate_own(self.state, order.round_number, self.should_stop, order.received, kept)
             value["personal"] = own.model_dump()
         return value, {}
 
@@ -260,7 +267,7 @@ class _Work(NamedTuple):
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
             raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
-        score, right = session.score(session.load(self.order.state), self.should_stop)
+        score, right = session.score(session.load(self.state), self.should_stop)
         kept = read_round(self.folder, SCORED, number)
         if session.task.one_class_per_image:
             write_round(self.folder, SCORED, number, {**kept, str(number): right})
@@ -273,6 +280,7 @@ class _Work(NamedTuple):
 
 
 _WORK = {
+    TASK_CENSUS: _Work.census,
     TASK_STATISTICS: _Work.statistics,
     TASK_PROBE: _Work.probe,
     TASK_TRAIN: _Work.train,
@@ -281,52 +289,32 @@ _WORK = {
 }
 
 
-def _check_counted(session: "SiteSession", counted: dict[str, Any]) -> None:
-    if counted["split_hash"] != session.data.digest:
-        raise DataError(
-            f"split {session.data.name} has the hash {session.data.digest}, "
-            f"but the census counted {counted['split_hash']}: the data folder has changed.",
-            public=True,
-        )
-    if (used := session.policy.precision) != counted["precision"]:  # the site has moved to another machine
-        raise SettingsError(
-            f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census.",
-            public=True,
-        )
-    versions = session.versions
+def _changes(session: "SiteSession", request: TaskRequest, counted: dict[str, Any]) -> Iterator[str]:
+    """Yield what has changed at the site since the census, which has ``counted``."""
+    data, used, versions = session.data, session.policy.precision, session.versions
+    if session.images.stand_in != request.stand_in:
+        yield "the data changed between the real data set and the STAND-IN since the census."
+    if data.digest != counted["split_hash"]:
+        text = f"split {data.name} has the hash {data.digest}, but the census counted {counted['split_hash']}"
+        yield f"{text}: the data folder has changed."
+    if used != counted["precision"]:  # the site has moved to another machine
+        yield f"precision 'auto' means {used} on this machine, but meant {counted['precision']} in the census."
     for package, version in counted["versions"].items():
         if must_be_equal(package) and (found := versions.get(package)) != version:
-            raise SettingsError(
-                f"the site runs {package} {found}, but ran {version} in the census: one job needs one version "
-                "everywhere.",
-                public=True,
-            )
+            told = f"the site runs {package} {found}, but ran {version} in the census"
+            yield f"{told}: one job needs one version everywhere."
 
 
-def _with_fixed_part(order: SiteTask, request: TaskRequest, folder: Path) -> SiteTask:
-    """Return an order with the whole model: keep the part that is sent once, or add what was kept of it."""
-    if (fixed := request.fixed) is None:
-        return order
-    if not fixed.names:
-        return replace(order, state={**read_fixed(folder, fixed.id), **order.state})
-    if not order.state.keys() >= set(fixed.names):
-        raise RequestError("the server sent less of the model than it says.")
-    write_fixed(folder, fixed.id, {name: order.state[name] for name in fixed.names})
-    return order
-
-
-def _check_role(role: str | None, task: str, *, held_out: bool) -> None:
-    """Raise ``SettingsError`` if the site's operator forbids ``task`` for it, regardless of the server's protocol.
-
-    ``held_out``: whether the protocol holds out the site's domain.
-    """
+def _forbidden(session: "SiteSession", task: str, role: str | None) -> Iterator[str]:
+    """Yield why the site does not do ``task``, in the one ``role`` that its operator may have set for it."""
+    held_out = session.protocol.holds_out(session.images.domain)
+    if task == TASK_SCORE and session.protocol.target != EVERY:
+        yield "the server asks for the scores of a model whose sites train."
     if role == "held_out" and task not in (TASK_EVALUATE, TASK_SCORE):
-        what = "never trains"
-    elif role is not None and held_out != (role == "held_out"):
-        what = f"is not evaluated as {'held out' if held_out else 'a source'}"
-    else:
-        return
-    raise SettingsError(f"the site accepts only the role {role!r} and {what}.", public=True)
+        yield f"the site accepts only the role {role!r} and never trains."
+    if role not in (None, "held_out" if held_out else "source"):
+        what = "held out" if held_out else "a source"
+        yield f"the site accepts only the role {role!r} and is not evaluated as {what}."
 
 
 def _line(session: "SiteSession", text: str) -> str:

@@ -8,7 +8,7 @@ It reveals the difference of two losses on the site's data.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from nvflare.apis.dxo import DXO
@@ -20,8 +20,8 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.errors import ContributionError, DataError, FDGError, SettingsError, check_choice, is_number
 from fdg_plugins.filters.wire import read_update, with_main, with_meta
+from fdg_plugins.flare.context import site_config_of
 from fdg_plugins.flare.peers import authenticated_site
-from fdg_plugins.flare.site_file import site_config_of
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -36,7 +36,7 @@ from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.privacy.reasons import reason_of
 from fdg_plugins.state.folders import state_folder
 from fdg_plugins.state.site_memory import OWN_MODEL, read_round, write_round
-from fdg_plugins.tasks import TASKS, ScoreKind
+from fdg_plugins.tasks import TASKS
 
 LARGEST_GAP = 1e6  # far beyond the cross entropy of any useful model
 LOSS = "loss"
@@ -147,16 +147,3 @@ def _read_gap(meta: dict[str, Any]) -> float:
         expected = f"a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays"
         raise ContributionError(field="gap", value=gap, expected=expected)
     return float(gap)
-
-
-class GapFilters(NamedTuple):
-    """The filter of the sites and that of the server."""
-
-    report: GapReportFilter
-    check: GapCheckFilter
-
-
-def gap_filters(metric: Any, score: ScoreKind) -> GapFilters:
-    """Return the filters for gaps of ``metric``; raise ``SettingsError`` unless it is the loss or the task's score."""
-    check_choice("metric", metric, (LOSS, score.name))
-    return GapFilters(GapReportFilter(metric), GapCheckFilter())

@@ -66,14 +66,13 @@ class RoundedUpdateReceiveFilter(Filter):
 
 
 def _rounded(site: str, name: Any, value: Any) -> Any:
-    dense, where = dense_tensor(value), f"site {site}: parameter {shorten(name)} of its update"
+    dense = dense_tensor(value)
+    problem = "has values that are NaN, infinite or too large for bfloat16, expected finite ones"
     if dense is None or dense.is_complex():
         kind = f"{type(value).__name__} of {getattr(value, 'dtype', 'no type')}"
-        raise DataError(f"{where} is a {kind}, expected a dense tensor or array of real numbers.", public=True)
-    if not dense.is_floating_point():
+        problem = f"is a {kind}, expected a dense tensor or array of real numbers"
+    elif not dense.is_floating_point():
         return value
-    rounded = dense.to(torch.bfloat16).contiguous()
-    if not bool(torch.isfinite(rounded).all()):
-        what = "has values that are NaN, infinite or too large for bfloat16, expected finite ones"
-        raise DataError(f"{where} {what}.", public=True)
-    return rounded
+    elif bool(torch.isfinite(rounded := dense.to(torch.bfloat16).contiguous()).all()):
+        return rounded
+    raise DataError(f"site {site}: parameter {shorten(name)} of its update {problem}.", public=True)

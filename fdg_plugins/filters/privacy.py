@@ -13,8 +13,7 @@ of the release. No message or config can supply one, and a mark is void if the a
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -33,11 +32,11 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from fdg_plugins.core.linear import LARGEST_SQUARABLE
 from fdg_plugins.core.privacy import Noise, privatize, secure_normal
 from fdg_plugins.core.stored import dense_tensor
-from fdg_plugins.errors import FDGError, shorten
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.filters.precision import RoundedUpdateSendFilter
 from fdg_plugins.filters.wire import NO_DXO
-from fdg_plugins.flare.filter_chain import class_path, result_filters
-from fdg_plugins.flare.metrics import Metric, publish_at_site
+from fdg_plugins.flare.context import class_path, result_filters
+from fdg_plugins.flare.metrics import publish_at_site
 from fdg_plugins.messages import (
     HEADER_REASON,
     HEADER_RUN,
@@ -49,7 +48,7 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.privacy import ledger as ledgers
-from fdg_plugins.privacy.reasons import reason_of
+from fdg_plugins.privacy.reasons import RefusedError, failing_closed, reason_of
 
 # Filters allowed after a release: they see only the release, and remove content, round it or add noise.
 POST_PROCESSING = (ExcludeVars, PercentilePrivacy, SVTPrivacy, RoundedUpdateSendFilter)
@@ -94,12 +93,13 @@ class DifferentialPrivacyFilter(Filter):
 
     def limits(self) -> ledgers.Limits:
         """Return the arguments as limits; raise ``SettingsError`` naming the argument that is out of range."""
-        return ledgers.read_limits({name: getattr(self, name) for name in ledgers.Limits.model_fields})
+        arguments = {name: getattr(self, name) for name in ledgers.Limits.model_fields}
+        return ledgers.Limits.read(arguments, "differential privacy", SettingsError)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the release, or an error reply that says why nothing was released."""
         try:
-            with failing_closed(fl_ctx.get_identity_name()):
+            with failing_closed(f"site {fl_ctx.get_identity_name()}: differential privacy"):
                 return self._answer(shareable, fl_ctx)
         except FDGError as error:
             reason = reason_of(error, fl_ctx)
@@ -143,25 +143,9 @@ def check_what_follows(site: str, later: Sequence[Filter] | None) -> None:
 # --- the release ---
 
 
-class RefusedError(FDGError):
-    """The answer holds something that differential privacy does not cover, so it does not leave the site."""
-
-
 def refuse(site: str, what: str) -> NoReturn:
     """Raise ``RefusedError``: the answer does not leave, for the reason ``what``, which quotes no value."""
     raise RefusedError(f"site {site}: differential privacy refused its answer: {what}.", public=True)
-
-
-@contextmanager
-def failing_closed(site: str) -> Iterator[None]:
-    """Raise ``RefusedError`` for any unforeseen error, with its type alone, because its text may quote the data."""
-    try:
-        yield
-    except FDGError:
-        raise
-    except Exception as error:
-        text = f"site {site}: differential privacy failed with {type(error).__name__}."
-        raise RefusedError(text, public=True) from error
 
 
 def make_release(
@@ -195,7 +179,7 @@ def make_release(
         f"{limits.max_epsilon:g} at delta {limits.delta:g}"
     )
     budget = {"fdg_epsilon_spent": cost, "fdg_epsilon_left": limits.max_epsilon - cost}
-    publish_at_site((Metric(name, "gauge", value) for name, value in budget.items()), {"site": site, "run": job})
+    publish_at_site(budget, {"site": site, "run": job})
     return answer
 
 

@@ -8,7 +8,7 @@ becomes a :class:`LostTensor`, which the workflow refuses like any other unusabl
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
@@ -61,29 +61,29 @@ def make_surviving(decomposer: ViaDownloaderDecomposer) -> None:
     """
     if "process_datum" in vars(decomposer):
         return
-    download, decode = decomposer.process_datum, decomposer.recompose
 
-    def process_datum(datum: Any, manager: Any) -> None:
+    def lose_all(manager: Any) -> None:
+        manager.fobs_ctx[decomposer.items_key] = LostTensors()
+
+    decomposer.logger.addFilter(_in_one_line)
+    decomposer.process_datum = _surviving(decomposer.process_datum, lose_all)
+    decomposer.recompose = _surviving(decomposer.recompose, lambda manager: LostTensor())
+
+
+def _surviving(decode: Callable[[Any, Any], Any], lose: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return ``decode``, after whose failure at the server ``lose`` says what takes the place of its result."""
+
+    def survive(content: Any, manager: Any = None) -> Any:
         try:
-            download(datum, manager)
+            return decode(content, manager)
         except Exception as error:  # FLARE raises RuntimeError, and anything for malformed content
             if not _is_at_server(manager):
                 raise
-            reason = one_line(str(error), LONGEST_QUOTE)
-            _logger.warning(f"an upload broke off ({reason}); its site has no part in this round.")
-            manager.fobs_ctx[decomposer.items_key] = LostTensors()
+            reason = f"{type(error).__name__}: {one_line(str(error), LONGEST_QUOTE)}"
+            _logger.warning(f"an upload broke off, or is no tensor ({reason}); its site has no part in this round.")
+            return lose(manager)
 
-    def recompose(data: Any, manager: Any = None) -> Any:
-        try:
-            return decode(data, manager)
-        except Exception as error:
-            if not _is_at_server(manager):
-                raise
-            _logger.warning(f"a tensor cannot be decoded ({type(error).__name__}); its site has no part in this round.")
-            return LostTensor()
-
-    decomposer.logger.addFilter(_in_one_line)
-    decomposer.process_datum, decomposer.recompose = process_datum, recompose
+    return survive
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

@@ -18,9 +18,8 @@ from typing import Any
 
 from nvflare.lighter.spec import Builder
 
-from fdg_plugins.flare.allow_list import OPERATE, SHELL, STREAMING
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import merge_allow_list, read_kit
+from fdg_plugins.flare.kits import OPERATE, SHELL, STREAMING, read_kit
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"
@@ -60,8 +59,7 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
             kit.resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
             adjust_server(kit.resources)
-        write_json(kit.target, kit.resources)
-    merge_allow_list(read_kit(folder)).write()
+    kit.write_list(kit.least_list())
     policy = folder / "local" / AUTHORIZATION
     if not policy.exists():  # FLARE's, with no right for leads but those that jobs need
         content = read_json(policy.with_name(f"{AUTHORIZATION}.default"))

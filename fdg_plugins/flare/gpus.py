@@ -7,10 +7,13 @@ what it needs at each site, and is not started before every such site has it fre
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from fdg_plugins.errors import SettingsError, is_number
-from fdg_plugins.flare.allow_list import declared_component, declared_components
+from pydantic import Field
+
+from fdg_plugins.errors import SettingsError
+from fdg_plugins.flare.kits import declared_components
+from fdg_plugins.plugins.fields import check_value
 
 NUMBER = "num_of_gpus"
 MEMORY = "mem_per_gpu_in_GiB"
@@ -39,12 +42,13 @@ def lend_gpus(resources: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
     All else stays.
     """
     own = {NUMBER: lent.number, MEMORY: lent.memory, "expiration_period": EXPIRATION_S}
-    kept = (declared_component(resources, MANAGER_ID) or {}).get("args") or {}
+    declared = declared_components(resources)
+    kept = next((one.get("args") for one in declared if one.get("id") == MANAGER_ID), None) or {}
     components = [
         {"id": MANAGER_ID, "path": MANAGER, "args": {**kept, **own}},
         {"id": CONSUMER_ID, "path": CONSUMER, "args": {}},
     ]
-    rest = [one for one in declared_components(resources) if one.get("id") not in (MANAGER_ID, CONSUMER_ID)]
+    rest = [one for one in declared if one.get("id") not in (MANAGER_ID, CONSUMER_ID)]
     return {**resources, "components": [*components, *rest]}
 
 
@@ -73,11 +77,6 @@ def checked_gpus(number: Any, memory: Any) -> Lent:
 
     ``memory`` is None exactly for 0 GPUs: FLARE counts memory alone, and without it a GPU is free for any job.
     """
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MOST_GPUS:
-        raise SettingsError(field="gpus", value=number, expected=f"an integer from 0 to {MOST_GPUS}")
-    if number == 0 and memory is None:
-        return Lent(0, 0.0)
-    if number == 0 or not (is_number(memory) and 0 < memory <= MOST_MEMORY):
-        expected = f"GiB of each GPU, above 0 and at most {MOST_MEMORY:g}" if number else "none, as gpus is 0"
-        raise SettingsError(field="gpu_memory", value=memory, expected=expected)
-    return Lent(int(number), float(memory))
+    check_value("gpus", number, Annotated[int, Field(ge=0, le=MOST_GPUS)])
+    check_value("gpu_memory", memory, Annotated[float, Field(gt=0, le=MOST_MEMORY)] if number else None)
+    return Lent(number, float(memory or 0))

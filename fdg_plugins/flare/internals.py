@@ -105,24 +105,11 @@ class InternalsError(FDGError):
 
 
 def fetch(name: str) -> Any:
-    """Return the declared internal ``name``, of an attribute that only instances have the name.
-
-    Raises ``InternalsError`` if this FLARE lacks it.
-    """
+    """Return the declared internal ``name``; raise ``InternalsError`` if this FLARE lacks it."""
     module = _MODULES[name]
-    owner, _, last = name.rpartition(".")
     try:
         found: Any = import_module(module)
-        if owner:
-            found = attrgetter(owner)(found)
-            if not hasattr(found, last) and _sets_on_itself(found, last):
-                return last
-        return getattr(found, last)
+        return attrgetter(name)(found)
     except (ImportError, AttributeError):
         text = f"FLARE {version('nvflare')} has no `{module}.{name}`, on which this package relies."
         raise InternalsError(text, public=True) from None
-
-
-def _sets_on_itself(cls: type[Any], attribute: str) -> bool:
-    constructors = (base.__dict__.get("__init__") for base in cls.__mro__)
-    return any(attribute in code.co_names for one in constructors if (code := getattr(one, "__code__", None)))

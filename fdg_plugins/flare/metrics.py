@@ -8,24 +8,17 @@ operator's environment can ask for one: ``FDG_STATSD=HOST:PORT`` starts FLARE's 
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from fdg_plugins.errors import FDGError, SettingsError
+from fdg_plugins.errors import FDGError, SettingsError, check_extra
 from fdg_plugins.flare.internals import fetch
 
 VARIABLE = "FDG_STATSD"
 
-
-class Metric(NamedTuple):
-    """One value of a metric; ``tags`` become labels. A counter's values are added up, a gauge has the last one."""
-
-    name: str
-    kind: Literal["gauge", "counter"]
-    value: float
-    tags: Mapping[str, str] = {}
+Values = Mapping[str, float | Mapping[str, float | None] | None]
+"""Metrics by name: a number, or one for each site; None is not known, and left out."""
 
 
 def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
@@ -38,8 +31,7 @@ def statsd_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
         raise SettingsError(field=VARIABLE, value=text, expected="HOST:PORT, as in localhost:9125")
-    if find_spec("datadog") is None:
-        raise SettingsError(f"{VARIABLE} needs the package datadog: pip install 'fdg-plugins[monitoring]'.")
+    check_extra("datadog", VARIABLE, "monitoring")
     return host.strip("[]"), int(port)
 
 
@@ -58,17 +50,19 @@ def _start_reporter(host: str, port: int) -> object:
     return reporter
 
 
-def publish(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
-    """Publish metrics, each with ``tags`` and its own."""
+def publish(kind: Literal["gauge", "counter"], values: Values, tags: Mapping[str, str]) -> None:
+    """Publish metrics; ``tags`` become labels. A counter's values are added up, a gauge has the last one."""
     send, bus = fetch("publish_app_metrics"), fetch("DataBus")()
-    for name, kind, value, own in metrics:
-        send({"type": kind, name: value}, "", {**tags, **own}, bus)
+    for name, given in values.items():
+        for site, value in (given if isinstance(given, Mapping) else {"": given}).items():
+            if value is not None:
+                send({"type": kind, name: float(value)}, "", {**tags, **({"site": site} if site else {})}, bus)
 
 
-def publish_at_site(metrics: Iterable[Metric], tags: Mapping[str, str]) -> None:
+def publish_at_site(gauges: Values, tags: Mapping[str, str]) -> None:
     """Publish a site's metrics, and start the reporter that its operator asks for, of which no answer may depend."""
     try:
         start_reporting()
-        publish(metrics, tags)
+        publish("gauge", gauges, tags)
     except (FDGError, ImportError, OSError) as error:
         logging.getLogger(__name__).warning(f"metrics were not published: {type(error).__name__}: {error}")

@@ -24,7 +24,7 @@ from nvflare.apis.job_scheduler_spec import DispatchInfo
 from nvflare.apis.shareable import ReturnCode, Shareable
 
 from fdg_plugins.errors import LONGEST_QUOTE, one_line
-from fdg_plugins.flare.deploy_map import names_in
+from fdg_plugins.flare.context import names_in
 from fdg_plugins.flare.internals import fetch
 
 TOPIC = "fdg_site_returned"

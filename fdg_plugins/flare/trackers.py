@@ -7,12 +7,11 @@ environment of the server's process, which belongs to its operator. Without it, 
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from nvflare.app_common.widgets.streaming import AnalyticsReceiver
 
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import SettingsError, check_extra
 
 VARIABLE = "FDG_TRACKING"
 NONE = "none"
@@ -44,8 +43,7 @@ def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | N
     if name is None or name == NONE:
         return None
     check_tracker(name)
-    if find_spec(name) is None:
-        raise SettingsError(f"tracking {name!r} needs a package: pip install 'fdg-plugins[{name}]'.", public=True)
+    check_extra(name, f"tracking {name!r}", name)
     return name
 
 

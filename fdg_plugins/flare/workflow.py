@@ -2,7 +2,6 @@
 """FLARE's ``ModelController`` with what it has no public API for: poll interval, names of sites, error replies."""
 
 import logging
-import time
 from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
@@ -48,17 +47,6 @@ class Workflow(ModelController):
         finally:
             if self.local_tasks is not None:
                 self.local_tasks.end()
-
-    def wait_a_moment(self) -> None:
-        """Wait until answers may have come: from other processes, or of a site of this one, which works meanwhile."""
-        if self.local_tasks is None:
-            time.sleep(POLL_S)
-        else:
-            self.local_tasks.wait(POLL_S)
-
-    def is_lost(self, site: str) -> bool:
-        """Return whether FLARE considers the site disconnected."""
-        return bool(self.communicator.get_client_disconnect_time(site))
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

@@ -9,9 +9,7 @@ Shapes: images ``[B, C, H, W]``, normalised as the data set yields them; the who
 Participation, buffers: as under FedAvg; nothing is exchanged or kept. BatchNorm sees the mixed images.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
@@ -29,9 +27,9 @@ from fdg_plugins.randomness import on_device, torch_generator
 class AMObjective(Objective):
     """Cross entropy of images whose amplitude spectra are mixed within the batch."""
 
-    name: ClassVar[str] = "am"
-    needs_flat_images: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"probability": 0}
+    name = "am"
+    needs_flat_images = True
+    neutral = {"probability": 0}
 
     probability: Share = 0.5
 
@@ -118,7 +116,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2)"},
 )

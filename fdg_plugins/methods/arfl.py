@@ -14,6 +14,7 @@ Buffers: as under FedAvg, with these weights. Integer buffers move in any case.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +22,9 @@ import torch
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.weighting import risk_weights
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import REPORT_TRAINING_LOSS
 from fdg_plugins.plugins import method
-from fdg_plugins.plugins.fields import Positive, check_parameters
+from fdg_plugins.plugins.fields import Positive
 
 
 class Risk(NamedTuple):
@@ -34,15 +34,14 @@ class Risk(NamedTuple):
     samples: int
 
 
+@dataclass
 class ARFLWeighting(Weighting):
     """Weights in closed form from training losses (ARFL). Works with any direction."""
 
     shares = REPORT_TRAINING_LOSS
 
-    def __init__(self, strength: Positive = 1.0) -> None:
-        self.strength = strength
-        check_parameters(self)
-        self._risks: dict[str, Risk] = {}
+    strength: Positive = 1.0
+    _risks: dict[str, Risk] = field(default_factory=dict, init=False)  # of all known sites
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Update the known losses with the round's; return the weights of its sites, float64 ``[U]``.
@@ -84,10 +83,8 @@ def risk_of(contribution: Contribution) -> Risk:
     split = contribution.training.training_split if contribution.training is not None else None
     loss, samples = math.nan if split is None else split[0].loss, contribution.num_samples
     if samples is None or not 0 <= loss < math.inf:  # also false for NaN
-        raise ContributionError(
-            f"site {contribution.site}: the loss of the model received is {loss} on {samples} training samples, "
-            "expected a finite number of at least 0, from which its weight follows."
-        )
+        came = f"the loss of the model received is {loss} on {samples} training samples"
+        contribution.refuse(f"{came}, expected a finite number of at least 0, from which its weight follows")
     return Risk(loss, samples)
 
 

@@ -16,9 +16,8 @@ never sent. A new site starts with its own D, from seed and name. A class that a
 Buffers: averaged as under FedAvg; the extractor runs once per step, so BatchNorm's statistics are updated once.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -30,7 +29,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
     SiteRound,
     Trained,
     device_of,
@@ -39,6 +37,7 @@ from fdg_plugins.objectives.objective import (
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import Positive, Share
 from fdg_plugins.randomness import on_device, seeded, torch_generator
+from fdg_plugins.tasks import Task
 
 CODE = 0.7  # the value that marks the class, as in FedADG's code
 WEIGHT_DECAY = 1e-5  # of G and D, in the authors' code
@@ -100,12 +99,12 @@ class GeneratingClassifier(ExtractorClassifier):
 class FedADGObjective(Objective):
     """Cross entropy, and features that a discriminator cannot tell from those of a shared generator."""
 
-    name: ClassVar[str] = "adg"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "network", "step")
-    needs_labelled_images: ClassVar[bool] = True
-    needs_trained: ClassVar[tuple[str, ...]] = ("generator",)
-    changes_effective_steps: ClassVar[bool] = True  # the generator has a separate rate, and no steps while warming up
-    neutral: ClassVar[Mapping[str, Any] | None] = {"classification_weight": 1, "smoothing": 0}
+    name = "adg"
+    acts = ("objective", "network", "step")
+    needs_labelled_images = True
+    needs_trained = ("generator",)
+    changes_effective_steps = True  # the generator has a separate rate, and no steps while warming up
+    neutral = {"classification_weight": 1, "smoothing": 0}
 
     classification_weight: Share = 0.85
     smoothing: Share = 0.01
@@ -121,7 +120,7 @@ class FedADGObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         if self.classification_weight == 1:
-            return LocalSmoothed(self.smoothing, task=site.task) if self.smoothing else LocalRisk(task=site.task)
+            return LocalSmoothed(site.task, self.smoothing) if self.smoothing else LocalRisk(task=site.task)
         network = cast("GeneratingClassifier", model)
         with seeded(site.seed, site.site, self.name, "discriminator"):
             discriminator = FeatureDiscriminator(model.feature_size, model.last_layer.out_features)
@@ -129,14 +128,14 @@ class FedADGObjective(Objective):
             discriminator.load_state_dict(dict(site.memory))
         discriminator.to(device_of(model))
         return LocalAdversarial(
+            site.task,
             self.smoothing,
             self,
             discriminator,
             self._optimizer(discriminator, site),
             self._optimizer(network.generator, site),
             torch_generator(site.seed, site.site, site.number, self.name),
-            warm_epochs=int(self.warmup * site.epochs + 1e-9),
-            task=site.task,
+            int(self.warmup * site.epochs + 1e-9),
         )
 
     def _optimizer(self, module: nn.Module, site: SiteRound) -> torch.optim.Optimizer:
@@ -144,10 +143,11 @@ class FedADGObjective(Objective):
         return torch.optim.SGD(module.parameters(), lr=rate, momentum=site.momentum, weight_decay=WEIGHT_DECAY)
 
 
-@dataclass(frozen=True)
-class LocalSmoothed(LocalRisk):
+@dataclass
+class LocalSmoothed(LocalObjective):
     """Mean cross entropy with the share ``smoothing`` of every label spread over the other classes, evenly."""
 
+    task: Task
     smoothing: float
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -166,22 +166,12 @@ class LocalSmoothed(LocalRisk):
 
 
 @dataclass
-class Turn:
-    """Where a site is in a round: epochs begun, whether the next gradients are D's, and what its turn leaves behind."""
-
-    epochs: int = 0
-    of_discriminator: bool = False
-    features: torch.Tensor | None = None
-    noise: torch.Tensor | None = None
-    generator_loss: torch.Tensor | None = None
-
-
-@dataclass(frozen=True)
 class LocalAdversarial(LocalSmoothed):
     """One round of FedADG. All that D and G compute is in float32, even under autocast.
 
     D is on the model's device; ``noise`` draws u, on the CPU. The site's own optimizer leaves D and G alone. The first
-    ``warm_epochs`` epochs have cross entropy alone.
+    ``warm_epochs`` epochs, of which ``epochs`` counts those begun, have cross entropy alone. In D's turn the next
+    gradients are D's; it leaves ``features`` and the ``drawn`` noise behind.
     """
 
     settings: FedADGObjective
@@ -190,25 +180,29 @@ class LocalAdversarial(LocalSmoothed):
     generator_optimizer: torch.optim.Optimizer
     noise: torch.Generator
     warm_epochs: int = 0
-    turn: Turn = field(default_factory=Turn)
+    epochs: int = 0
+    turn_of_discriminator: bool = False
+    features: torch.Tensor | None = None
+    drawn: torch.Tensor | None = None
+    generator_loss: torch.Tensor | None = None
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        self.turn.epochs += 1
+        self.epochs += 1
 
     @property
     def _is_warming_up(self) -> bool:
-        return self.turn.epochs <= self.warm_epochs and self.warm_epochs > 0
+        return self.epochs <= self.warm_epochs and self.warm_epochs > 0
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return (b) plus (c) of images ``[B, C, H, W]`` and labels ``[B]``, a scalar; in D's turn (a)."""
         network = cast("GeneratingClassifier", model)
         if self._is_warming_up:
             return super().loss(model, images, targets)
-        if self.turn.of_discriminator:
-            self.turn.features = network.features(images)
-            return self.discriminator_loss(network, self.turn.features, targets)
-        kept, self.turn.features = self.turn.features, None
-        noise, self.turn.noise = self.turn.noise, None
+        if self.turn_of_discriminator:
+            self.features = network.features(images)
+            return self.discriminator_loss(network, self.features, targets)
+        kept, self.features = self.features, None
+        noise, self.drawn = self.drawn, None
         features = network.features(images) if kept is None else kept
         self._let_discriminator_learn(False)
         classification = self.classification_loss(network, features, targets)
@@ -219,7 +213,7 @@ class LocalAdversarial(LocalSmoothed):
             generated = self.discriminator(network.generator(noise, code), code)
             generator_loss = generated.square().mean()
             adversarial = (1 - judged).square().mean()
-        self.turn.generator_loss = generator_loss.detach()
+        self.generator_loss = generator_loss.detach()
         weight = self.settings.classification_weight
         return weight * classification + (1 - weight) * adversarial + generator_loss
 
@@ -230,34 +224,34 @@ class LocalAdversarial(LocalSmoothed):
         self._let_discriminator_learn(True)
         with torch.autocast(features.device.type, enabled=False):
             code = class_code(labels, network.last_layer.out_features)
-            self.turn.noise = self._draw(network, code)
+            self.drawn = self._draw(network, code)
             with torch.no_grad():
-                generated = network.generator(self.turn.noise, code)
+                generated = network.generator(self.drawn, code)
             of_generated = (1 - self.discriminator(generated, code)).square()
             return (of_generated + self.discriminator(features.detach().float(), code).square()).mean()
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
-        self.turn.generator_loss = None
+        self.generator_loss = None
         if not self._is_warming_up:
             self._step_of_discriminator(compute_gradients)
         loss = compute_gradients()
         self.generator_optimizer.step()  # of no effect without gradients
         self.generator_optimizer.zero_grad(set_to_none=True)  # so that the site's optimizer leaves G as it is
         optimizer.step()
-        return loss if self.turn.generator_loss is None else loss - self.turn.generator_loss
+        return loss if self.generator_loss is None else loss - self.generator_loss
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
         return kept_state(self.discriminator)
 
     def _step_of_discriminator(self, compute_gradients: ComputeGradients) -> None:
         self.discriminator_optimizer.zero_grad(set_to_none=True)
-        self.turn.of_discriminator = True
+        self.turn_of_discriminator = True
         try:
             compute_gradients()
         finally:
-            self.turn.of_discriminator = False
+            self.turn_of_discriminator = False
         self.discriminator_optimizer.step()
 
     def _let_discriminator_learn(self, learns: bool) -> None:
@@ -272,7 +266,6 @@ class LocalAdversarial(LocalSmoothed):
 METHOD = method.Method(
     key="fedadg",
     title="FedADG",
-    part="adg",
     rank=17,
     line="features are drawn to those of a generator that all sites train, class by class",
     reference=method.Reference(
@@ -282,12 +275,7 @@ METHOD = method.Method(
     defaults=(
         method.Default(server={"server_lr": 1.0, "weighting": "uniform"}, source="FedADG's code"),
         method.Default(
-            objective={
-                "classification_weight": 0.85,
-                "smoothing": 0.01,
-                "warmup": 0.3,
-                "adversary_rate": 0.7,
-            },
+            objective={"classification_weight": 0.85, "smoothing": 0.01, "warmup": 0.3, "adversary_rate": 0.7},
             source="FedADG's code for PACS",
         ),
         method.Default(on="vlcs", objective={"smoothing": 0.2}, source="FedADG's code"),

@@ -17,9 +17,9 @@ the alignment too.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
@@ -28,9 +28,7 @@ from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.aggregators.weightings import ONLY_ROUND, RoundOf, Weighting
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.weighting import fisher_weights
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteReport, Tensors, readable
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -38,8 +36,6 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     device_of,
@@ -60,15 +56,15 @@ MODEL, MEANS, HELD = "model/", "class_means", "classes_held"
 class FedASObjective(Objective):
     """Alignment of the extractor to the site's own class means, then cross entropy with a personal head."""
 
-    name: ClassVar[str] = "as"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
-    report: ClassVar[str | None] = REPORT_FISHER_TRACE
-    needs_labelled_images: ClassVar[bool] = True
-    needs_shared: ClassVar[Shared] = "head"
-    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
-    personalises: ClassVar[bool] = True
-    changes_effective_steps: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"align_epochs": 0}
+    name = "as"
+    acts = ("objective", "step", "personal")
+    report = REPORT_FISHER_TRACE
+    needs_labelled_images = True
+    needs_shared = "head"
+    needs_trained = ("extractor",)
+    personalises = True
+    changes_effective_steps = True
+    neutral = {"align_epochs": 0}
 
     align_epochs: Annotated[int, Field(ge=0, le=100)] = 1
     align_lr: NotNegative = 0.01
@@ -80,11 +76,11 @@ class FedASObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         if not site.memory:
-            return LocalAlignment(self, {}, _Notes(), task=site.task)
+            return LocalAlignment(self, site.task)
         kept, device = _kept_model(site), device_of(model)
         head = {name: kept[name] for name in model.head_names if name in kept}
         means = ClassMeans(site.memory[MEANS].to(device), site.memory[HELD].to(device))
-        return LocalAlignment(self, head, _Notes(means=means), task=site.task)
+        return LocalAlignment(self, site.task, head, means)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         model.load_state_dict({**model.state_dict(), **_kept_model(site)})
@@ -109,45 +105,43 @@ class ClassMeans(NamedTuple):
 
 
 @dataclass
-class _Notes:
-    """The epoch, the class means to align to, and of the trained model what is kept and its T."""
+class LocalAlignment(LocalObjective):
+    """The two phases of one round.
 
-    epoch: int = 0
+    ``head``: that the site trained last, by name, or empty. ``means``: to align to; ``epoch``: that has begun, from 1.
+    Of the trained model, ``kept`` is what stays at the site, ``trace`` its T.
+    """
+
+    settings: FedASObjective
+    task: Task
+    head: Tensors = field(default_factory=dict)
     means: ClassMeans | None = None
+    epoch: int = 0
     kept: dict[str, torch.Tensor] = field(default_factory=dict)
     trace: torch.Tensor | None = None
 
-
-@dataclass(frozen=True)
-class LocalAlignment(LocalRisk):
-    """The two phases of one round; ``head``: that the site trained last, by name, or empty."""
-
-    settings: FedASObjective
-    head: Tensors
-    notes: _Notes
-
     def observe_received(self, model: ExtractorClassifier, seen: Iterable[FeatureBatch], num_classes: int) -> None:
-        if self.settings.align_epochs and self.notes.means is None:
+        if self.settings.align_epochs and self.means is None:
             total = ClassSums(num_classes, model.feature_size, device_of(model))
             for batch in seen:
                 total.add(*batch.samples(batch.features))
-            self.notes.means = class_means_of(total)
+            self.means = class_means_of(total)
 
     def begin(self, model: ExtractorClassifier) -> None:
         model.load_state_dict({**model.state_dict(), **self.head})
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        self.notes.epoch += 1
+        self.epoch += 1
 
     @property
     def _aligns(self) -> bool:
-        return self.notes.epoch <= self.settings.align_epochs
+        return self.epoch <= self.settings.align_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the alignment of images and labels ``[B]`` in its epochs, then their cross entropy, a scalar."""
-        if not self._aligns or self.notes.means is None:
-            return super().loss(model, images, targets)
-        return alignment_loss(model.features(images), targets, self.notes.means)
+        if not self._aligns or self.means is None:
+            return self.task.loss(model(images).float(), targets)
+        return alignment_loss(model.features(images), targets, self.means)
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
@@ -172,17 +166,17 @@ class LocalAlignment(LocalRisk):
 
         trace = fisher_trace(model, equal_batches(noted(), self.settings.fisher_batch), self.task)
         means = class_means_of(total)
-        self.notes.trace = trace.reshape(1).float()
+        self.trace = trace.reshape(1).float()
         floats = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
         kept = {f"{MODEL}{name}": value.detach().clone() for name, value in floats.items()}
-        self.notes.kept = to_report({**kept, MEANS: means.means, HELD: means.held})
+        self.kept = to_report({**kept, MEANS: means.means, HELD: means.held})
 
     def report(self, trained: Trained) -> dict[str, torch.Tensor]:
-        return {} if self.notes.trace is None else to_report({REPORT_FISHER_TRACE: self.notes.trace})
+        return {} if self.trace is None else to_report({REPORT_FISHER_TRACE: self.trace})
 
     def memory(self, trained: Trained) -> dict[str, torch.Tensor]:
-        usable = readable(value for value in self.notes.kept.values() if value.is_floating_point())
-        return self.notes.kept if usable else {}
+        usable = readable(value for value in self.kept.values() if value.is_floating_point())
+        return self.kept if usable else {}
 
 
 def class_means_of(total: ClassSums) -> ClassMeans:
@@ -246,9 +240,6 @@ class TraceReports(Exchange):
     Traces are not compared: those of honest sites differ a thousandfold. What a lie gains is limited with the weights.
     """
 
-    name: ClassVar[str] = FedASObjective.name
-    report: ClassVar[str] = REPORT_FISHER_TRACE
-
     def read_report(self, validator: PayloadValidator, report: SiteReport) -> float:
         sent = validator.fields(report.content, (REPORT_FISHER_TRACE,))
         trace = float(validator.numbers(REPORT_FISHER_TRACE, sent[REPORT_FISHER_TRACE], (1,)))
@@ -271,21 +262,20 @@ class FisherWeighting(Weighting):
     def check(self, contribution: Contribution) -> None:
         trace_of(contribution)
         if contribution.num_samples is None:
-            raise ContributionError(f"site {contribution.site}: did not say its number of samples.")
+            contribution.refuse("did not say its number of samples")
 
 
 def trace_of(contribution: Contribution) -> float:
     """Return the checked trace of a contribution; raise ``ContributionError`` if there is none."""
     trace = contribution.reports.get(REPORT_FISHER_TRACE)
     if not isinstance(trace, float) or not 0 <= trace < math.inf:
-        raise ContributionError(f"site {contribution.site}: there is no usable Fisher trace of its model.")
+        contribution.refuse("there is no usable Fisher trace of its model")
     return trace
 
 
 METHOD = method.Method(
     key="fedas",
     title="FedAS",
-    part="as",
     rank=24,
     line=(
         "the received extractor is first drawn to a site's own class means; sites weigh by their models' Fisher trace"

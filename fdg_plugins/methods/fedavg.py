@@ -23,7 +23,7 @@ from fdg_plugins.plugins import method
 class FedAvgAggregator(UpdateAggregator):
     """The weighted mean of the sites' updates."""
 
-    reads_parts: ClassVar[bool] = True
+    reads_parts = True
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:

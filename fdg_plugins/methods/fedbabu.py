@@ -9,16 +9,15 @@ Participation, buffers: as under FedAvg; nothing is kept. The held-out domain is
 initial head, without fine-tuning.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, Point, SiteRound
+from fdg_plugins.objectives.objective import FineTuning, LocalObjective, Objective, PersonalModel, SiteRound
 from fdg_plugins.plugins import method
 
 Part = Literal["all", "head", "body"]
@@ -28,10 +27,10 @@ Part = Literal["all", "head", "body"]
 class FedBABUObjective(Objective):
     """The task's loss; a site's own model is the received one after fine-tuning."""
 
-    name: ClassVar[str] = "babu"
-    acts: ClassVar[tuple[Point, ...]] = ("personal",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
-    personalises: ClassVar[bool] = True
+    name = "babu"
+    acts = ("personal",)
+    neutral = {}
+    personalises = True
 
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 5
     fine_tune: Part = "all"
@@ -58,7 +57,6 @@ def parameters_of(model: ExtractorClassifier, part: Part) -> tuple[str, ...]:
 METHOD = method.Method(
     key="fedbabu",
     title="FedBABU",
-    part="babu",
     rank=19,
     line=("the extractor alone is trained and travels, under the initial head; sites evaluate a fine-tuned copy too"),
     reference=method.Reference(
@@ -105,7 +103,5 @@ METHOD = method.Method(
         )
     ),
     leaves=(method.OWN_MODEL,),
-    combined={
-        "fedomg": "reported in FedOMG's paper (Table 1)",
-    },
+    combined={"fedomg": "reported in FedOMG's paper (Table 1)"},
 )

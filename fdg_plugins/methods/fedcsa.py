@@ -16,7 +16,6 @@ Buffers: as under FedAvg.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 
@@ -32,11 +31,8 @@ class FedCSAAggregator(FedAvgAggregator):
     """The weighted mean of the updates, with separate weights for each class's row of the last layer."""
 
     needs_head = True
-    whole_updates: ClassVar[bool] = False  # each row of the last layer has weights of its own
-
-    @property
-    def reads_census(self) -> str:
-        return "the sites' class counts"
+    whole_updates = False  # each row of the last layer has weights of its own
+    reads_census = "the sites' class counts"
 
     def check(self, contribution: Contribution) -> None:
         """Raise ``SettingsError`` unless the workflow has named the last layer; the contribution is not at fault."""
@@ -144,7 +140,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code"},
 )

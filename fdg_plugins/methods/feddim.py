@@ -21,7 +21,7 @@ Segmentation: a sample is a pixel, and the penalty is the mean over the classes 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -48,15 +48,7 @@ from fdg_plugins.objectives.exchange import (
     check_counts,
     largest_length,
 )
-from fdg_plugins.objectives.objective import (
-    FeatureBatch,
-    LocalObjective,
-    Objective,
-    Shared,
-    SiteRound,
-    evaluating,
-    to_report,
-)
+from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, evaluating, to_report
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.tasks import DEFAULT_TASK, Task
@@ -72,12 +64,12 @@ Target = Literal["insight", "feature", "logit"]
 class FedDIMObjective(Objective):
     """Cross entropy plus the squared distance of each sample from the global insight of its class."""
 
-    name: ClassVar[str] = "dim"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
-    report: ClassVar[str | None] = "class_means"
-    needs_classes: ClassVar[bool] = True
-    needs_shared: ClassVar[Shared] = "head"
-    hosted: ClassVar[Mapping[str, Any] | None] = {}
+    name = "dim"
+    neutral = {"strength": 0}
+    report = "class_means"
+    needs_classes = True
+    needs_shared = "head"
+    hosted = {}
 
     strength: NotNegative = 0.01
     insight_momentum: Share = 0.5
@@ -186,9 +178,6 @@ class InsightExchange(Exchange):
     ``momentum``: m of Eq. 6. ``target``: what is averaged. ``weight_name``: of the last layer's weight ``[Y, D]``.
     """
 
-    name: ClassVar[str] = FedDIMObjective.name
-    report: ClassVar[str] = "class_means"
-
     def __init__(self, momentum: float, target: Target, num_classes: int, feature_size: int, weight_name: str) -> None:
         super().__init__(target=target)
         self.momentum = momentum
@@ -253,7 +242,6 @@ def read_insight(
 METHOD = method.Method(
     key="feddim",
     title="FedDIM",
-    part="dim",
     rank=3,
     line=("each sample's insight, features times classifier weights, is drawn to the mean of its class over sites"),
     reference=method.Reference(

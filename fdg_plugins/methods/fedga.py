@@ -12,7 +12,8 @@ Buffers: as under FedAvg, with the adjusted weights.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 
@@ -22,13 +23,13 @@ from fdg_plugins.core.adjustment import adjust_weights, gap_variance, weights_of
 from fdg_plugins.messages import REPORT_GAP
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plugins import method
-from fdg_plugins.plugins.fields import NotNegative, Positive, check_parameters
+from fdg_plugins.plugins.fields import NotNegative, Positive
 
 
 class FedGAAggregator(FedAvgAggregator):
     """FedAvg with generalization adjustment as its weighting."""
 
-    neutral: ClassVar[Mapping[str, Any] | None] = {"step_size": 0.0}
+    neutral = {"step_size": 0.0}
 
     def __init__(
         self, step_size: float = 0.05, normalizer: str = "max", server_lr: Positive = 1.0, decay: str = "linear"
@@ -40,6 +41,7 @@ class FedGAAggregator(FedAvgAggregator):
         super().__init__(weighting, server_lr)
 
 
+@dataclass
 class FedDGGAWeighting(Weighting):
     """Weights that follow the sites' generalization gaps. Works with any direction.
 
@@ -48,17 +50,10 @@ class FedDGGAWeighting(Weighting):
 
     shares = REPORT_GAP
 
-    def __init__(
-        self,
-        step_size: NotNegative = 0.05,
-        normalizer: Literal["max", "max_abs"] = "max",
-        decay: Literal["linear", "none"] = "linear",
-    ) -> None:
-        self.step_size = step_size
-        self.normalizer = normalizer
-        self.decay = decay
-        check_parameters(self)
-        self._weights: dict[str, float] = {}
+    step_size: NotNegative = 0.05
+    normalizer: Literal["max", "max_abs"] = "max"
+    decay: Literal["linear", "none"] = "linear"
+    _weights: dict[str, float] = field(default_factory=dict, init=False)  # of all known sites
 
     def __call__(self, contributions: Sequence[Contribution], round_of: RoundOf = ONLY_ROUND) -> torch.Tensor:
         """Adjust the weights of all known sites (Eq. 3); return the round's, float64 ``[U]``, rescaled to sum one."""

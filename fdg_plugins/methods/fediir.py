@@ -20,7 +20,7 @@ Buffers: BatchNorm's follow the protocol's ``batch_norm``; ``frozen_batchnorm`` 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
@@ -36,15 +36,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_buffers
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, Phase, SiteReport, Tensors
-from fdg_plugins.objectives.objective import (
-    FeatureBatch,
-    LocalObjective,
-    Objective,
-    Shared,
-    SiteRound,
-    evaluating,
-    to_report,
-)
+from fdg_plugins.objectives.objective import FeatureBatch, LocalObjective, Objective, SiteRound, evaluating, to_report
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 
@@ -55,11 +47,11 @@ GRADIENT = "gradient/"
 class FedIIRObjective(Objective):
     """Cross entropy plus the squared distance of the classifier's gradient from the mean over sites."""
 
-    name: ClassVar[str] = "iir"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
-    report: ClassVar[str | None] = "classifier_gradient"
-    needs_shared: ClassVar[Shared] = "head"
-    hosted: ClassVar[Mapping[str, Any] | None] = {"probe": "previous_round"}
+    name = "iir"
+    neutral = {"strength": 0}
+    report = "classifier_gradient"
+    needs_shared = "head"
+    hosted = {"probe": "previous_round"}
 
     strength: NotNegative = 1e-2
     ema: Share = 0.95
@@ -146,9 +138,6 @@ class LocalAlignment(LocalRisk):
 class GradientExchange(Exchange):
     """The server side of FedIIR: receives each site's classifier gradient, and broadcasts their moving average."""
 
-    name: ClassVar[str] = FedIIRObjective.name
-    report: ClassVar[str] = "classifier_gradient"
-
     def __init__(self, ema: float, shapes: Mapping[str, Sequence[int]], phase: Phase) -> None:
         super().__init__(phase)
         self.ema = ema
@@ -192,7 +181,6 @@ def read_gradient(
 METHOD = method.Method(
     key="fediir",
     title="FedIIR",
-    part="iir",
     rank=4,
     line="the classifier's gradient of each batch is drawn to the mean gradient over sites",
     reference=method.Reference(

@@ -10,9 +10,8 @@ Participation, buffers: as under FedAvg; nothing is exchanged or kept. The model
 """
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -32,9 +31,9 @@ Noise = Literal["normal", "uniform"]
 class FedLGFObjective(Objective):
     """Cross entropy, and the divergence from the predictions of perturbed heads."""
 
-    name: ClassVar[str] = "lgf"
-    needs_labelled_images: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"local_strength": 0, "global_strength": 0}
+    name = "lgf"
+    needs_labelled_images = True
+    neutral = {"local_strength": 0, "global_strength": 0}
 
     local_strength: NotNegative = 0.1
     global_strength: NotNegative = 0.1
@@ -106,7 +105,6 @@ class LocalFlatness(LocalRisk):
 METHOD = method.Method(
     key="fedlgf",
     title="FedLGF",
-    part="lgf",
     rank=21,
     line=("predictions are drawn to those of heads that are perturbed against them, the own and the global one"),
     reference=method.Reference(

@@ -14,41 +14,34 @@ Buffers: float buffers are averaged with p, without normalisation; integer buffe
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
 
 import torch
 
 from fdg_plugins.aggregators.base import UpdateAggregator
 from fdg_plugins.aggregators.contributions import Contribution, Direction
-from fdg_plugins.errors import ContributionError
 from fdg_plugins.plugins import method
 
 
 class FedNovaAggregator(UpdateAggregator):
     """The weighted mean of normalised updates, rescaled to the weighted mean number of effective steps."""
 
-    reads_parts: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
-
-    @property
-    def reads_effective_steps(self) -> bool:
-        return True
+    reads_parts = True
+    reads_effective_steps = True
+    neutral = {}
 
     def check(self, contribution: Contribution) -> None:
         """Raise ``ContributionError`` if the effective steps are missing or outside what tau steps can give.
 
         They are at least tau, and at most ``1 + 2 + ... + tau``, the limit for momentum towards one.
         """
-        site, training = contribution.site, contribution.training
+        training = contribution.training
         if training is None:
-            raise ContributionError(f"site {site}: did not say how far its steps went, by which its update is divided.")
+            contribution.refuse("did not say how far its steps went, by which its update is divided")
         farthest = training.steps * (training.steps + 1) / 2
         if not training.steps <= training.effective_steps <= farthest:
-            raise ContributionError(
-                f"site {site}: effective_steps is {training.effective_steps:g} after {training.steps} steps, "
-                f"expected from {training.steps} to {farthest:g}."
-            )
+            came = f"effective_steps is {training.effective_steps:g} after {training.steps} steps"
+            contribution.refuse(f"{came}, expected from {training.steps} to {farthest:g}")
 
     def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
         """Return ``tau_eff p_u / |a_u|`` ``[U]``; report ``|a_u|`` ``[U]``."""
@@ -122,7 +115,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2), without code"},
 )

@@ -12,8 +12,8 @@ Buffers: only trainable parameters are matched. Float buffers are averaged with 
 integer buffers move by the largest update.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 
@@ -41,9 +41,9 @@ IDLE_BELOW = 1e-3  # of the longest update: what is shorter has no direction to 
 class FedOMGAggregator(UpdateAggregator):
     """On-server matching of the updates."""
 
-    takes_rule: ClassVar[bool] = True
-    reads_parts: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"kappa": 0.0}
+    takes_rule = True
+    reads_parts = True
+    neutral = {"kappa": 0.0}
 
     def __init__(
         self,
@@ -61,19 +61,13 @@ class FedOMGAggregator(UpdateAggregator):
         self.grouping = grouping
         self.over = over
         self._below = _rule_below(over)
+        self.reads_effective_steps = self._below is not None and self._below.reads_effective_steps
+        self.reads_census = f"the sites' domains (grouping {BY_DOMAIN!r})" if grouping == BY_DOMAIN else None
         super().__init__(weighting=weighting, server_lr=server_lr)
 
     @property
     def _damping(self) -> float:
         return self.damping if isinstance(self.damping, int | float) else RELEASED_DAMPING
-
-    @property
-    def reads_effective_steps(self) -> bool:
-        return self._below is not None and self._below.reads_effective_steps
-
-    @property
-    def reads_census(self) -> str | None:
-        return f"the sites' domains (grouping {BY_DOMAIN!r})" if self.grouping == BY_DOMAIN else None
 
     def check(self, contribution: Contribution) -> None:
         if self._below is not None:

@@ -16,8 +16,8 @@ the global head, the weighted mean of the sites' heads, with which the held-out 
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -26,7 +26,6 @@ from fdg_plugins.core.head_combination import head_mixtures, limited_uncertainti
 from fdg_plugins.core.insight import ClassSums, feature_penalty
 from fdg_plugins.core.linear import combine
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import (
     CLASS_COUNTS,
     Exchange,
@@ -44,8 +43,6 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     device_of,
@@ -53,6 +50,7 @@ from fdg_plugins.objectives.objective import (
 )
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
+from fdg_plugins.tasks import Task
 
 BEFORE, AFTER = "means_before", "means_after"
 SQUARE = "mean_square"
@@ -65,14 +63,14 @@ ROUNDING = 1e-5  # relative, of a mean square of float32 numbers
 class FedPACObjective(Objective):
     """Cross entropy of the head alone, then, for the extractor alone, with features drawn to the global class means."""
 
-    name: ClassVar[str] = "pac"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
-    report: ClassVar[str | None] = "class_prototypes"
-    needs_labelled_images: ClassVar[bool] = True
-    needs_shared: ClassVar[Shared] = "head"
-    needs_trained: ClassVar[tuple[str, ...]] = ("extractor",)
-    personalises: ClassVar[bool] = True
-    changes_effective_steps: ClassVar[bool] = True
+    name = "pac"
+    acts = ("objective", "step", "personal")
+    report = "class_prototypes"
+    needs_labelled_images = True
+    needs_shared = "head"
+    needs_trained = ("extractor",)
+    personalises = True
+    changes_effective_steps = True
 
     strength: NotNegative = 1.0
     head_epochs: Annotated[int, Field(ge=1, le=100)] = 1
@@ -86,10 +84,10 @@ class FedPACObjective(Objective):
         state, device = model.state_dict(), device_of(model)
         received_head = {name: state[name].detach().clone() for name in model.head_names}
         if payload is None:
-            return LocalAlignment(self, site.memory, received_head, task=site.task)
+            return LocalAlignment(self, site.memory, received_head, site.task)
         head = payload.head or site.memory
         prototypes, present = payload.prototypes.to(device), payload.present.to(device)
-        return LocalAlignment(self, head, received_head, prototypes, present, task=site.task)
+        return LocalAlignment(self, head, received_head, site.task, prototypes, present)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         model.load_state_dict({**model.state_dict(), **site.memory})
@@ -129,13 +127,8 @@ def _statistics(
 
 
 @dataclass
-class _Phase:
-    epoch: int = 0
-
-
-@dataclass(frozen=True)
-class LocalAlignment(LocalRisk):
-    """The two phases of one round.
+class LocalAlignment(LocalObjective):
+    """The two phases of one round; ``epoch``: that has begun, from 1.
 
     ``head``: with which the training starts, by name in the state dict; empty: the ``received`` one. ``prototypes``:
     c ``[Y, D]`` and ``present [Y]``, on the model's device; None before there are any.
@@ -144,19 +137,20 @@ class LocalAlignment(LocalRisk):
     settings: FedPACObjective
     head: Tensors
     received: Tensors
+    task: Task
     prototypes: torch.Tensor | None = None
     present: torch.Tensor | None = None
-    phase: _Phase = field(default_factory=_Phase)
+    epoch: int = 0
 
     def begin(self, model: ExtractorClassifier) -> None:
         model.load_state_dict({**model.state_dict(), **self.head})
 
     def prepare(self, model: ExtractorClassifier) -> None:
-        self.phase.epoch += 1
+        self.epoch += 1
 
     @property
     def _trains_head(self) -> bool:
-        return self.phase.epoch <= self.settings.head_epochs
+        return self.epoch <= self.settings.head_epochs
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         # In the head's phase the features have no graph: the pass backwards, most of a step, would serve nothing.
@@ -232,9 +226,6 @@ class PrototypeExchange(Exchange):
     ``shapes``: of the head's entries, by name in the state dict.
     """
 
-    name: ClassVar[str] = FedPACObjective.name
-    report: ClassVar[str] = "class_prototypes"
-
     def __init__(self, num_classes: int, feature_size: int, shapes: Shapes) -> None:
         super().__init__()
         self.num_classes = num_classes
@@ -307,7 +298,6 @@ def _head_key(site: str, name: str) -> str:
 METHOD = method.Method(
     key="fedpac",
     title="FedPAC",
-    part="pac",
     rank=23,
     line=("features of a class are drawn to its mean over all sites, and each site has a mixture of all heads"),
     reference=method.Reference(

@@ -11,9 +11,8 @@ Degenerate cases: ``mu = 0`` is FedAvg. A site that takes a single step takes Fe
 of the term is zero at theta.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
@@ -21,7 +20,7 @@ from fdg_plugins.core.linear import squared_norm
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
 
@@ -30,10 +29,10 @@ from fdg_plugins.plugins.fields import NotNegative
 class FedProxObjective(Objective):
     """Cross entropy plus the squared distance of the parameters from those received."""
 
-    name: ClassVar[str] = "prox"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    changes_effective_steps: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"strength": 0}
+    name = "prox"
+    acts = ("step",)
+    changes_effective_steps = True
+    neutral = {"strength": 0}
 
     strength: NotNegative = 0.01
 
@@ -85,7 +84,6 @@ def add_proximal_gradients(
 METHOD = method.Method(
     key="fedprox",
     title="FedProx",
-    part="prox",
     rank=6,
     line="each site's parameters are held near those it received",
     reference=method.Reference(
@@ -121,7 +119,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2)"},
 )

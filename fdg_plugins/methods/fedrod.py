@@ -19,9 +19,8 @@ its probability is exactly zero in float32.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -33,7 +32,6 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
     SiteRound,
     Trained,
     device_of,
@@ -49,11 +47,11 @@ ABSENT = -1e4  # exp of it is zero in float32
 class FedRoDObjective(Objective):
     """Balanced softmax for extractor and generic head, cross entropy for a personal head on top of them."""
 
-    name: ClassVar[str] = "rod"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "personal")
-    neutral: ClassVar[Mapping[str, Any] | None] = {"balance": 0}
-    needs_labelled_images: ClassVar[bool] = True
-    personalises: ClassVar[bool] = True
+    name = "rod"
+    acts = ("objective", "personal")
+    neutral = {"balance": 0}
+    needs_labelled_images = True
+    personalises = True
 
     balance: NotNegative = 1.0
 
@@ -131,7 +129,6 @@ def personal_head(model: ExtractorClassifier, site: SiteRound) -> nn.Module:
 METHOD = method.Method(
     key="fedrod",
     title="FedRoD",
-    part="rod",
     rank=18,
     line=("a generic model trained by balanced softmax, and a personal head on top of it that stays at its site"),
     reference=method.Reference(
@@ -179,7 +176,5 @@ METHOD = method.Method(
         ),
     ),
     leaves=(method.OWN_MODEL,),
-    combined={
-        "fedomg": "reported in FedOMG's paper (Tables 1 and 5)",
-    },
+    combined={"fedomg": "reported in FedOMG's paper (Tables 1 and 5)"},
 )

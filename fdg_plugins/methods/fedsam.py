@@ -9,9 +9,7 @@ Participation, buffers: as under FedAvg; nothing is exchanged or kept. BatchNorm
 once, at theta_u.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 
@@ -19,7 +17,7 @@ from fdg_plugins.core.moved_gradients import sharpness_aware_gradients
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative
 
@@ -28,9 +26,9 @@ from fdg_plugins.plugins.fields import NotNegative
 class FedSAMObjective(Objective):
     """Cross entropy, minimised by sharpness-aware steps."""
 
-    name: ClassVar[str] = "sam"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0}
+    name = "sam"
+    acts = ("step",)
+    neutral = {"radius": 0}
 
     radius: NotNegative = 0.05
 
@@ -55,7 +53,6 @@ class LocalSharpnessAware(LocalRisk):
 METHOD = method.Method(
     key="fedsam",
     title="FedSAM",
-    part="sam",
     rank=7,
     line="each local step follows the gradient at the point nearby where the loss is about largest",
     reference=method.Reference(

@@ -20,7 +20,7 @@ it positive, but its slope ``a_CMI D' / C`` would cause huge steps near zero.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -33,7 +33,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
     SiteRound,
     Trained,
     kept_state,
@@ -83,9 +82,9 @@ class FedSRObjective(Objective):
     With both factors zero, the sampling remains: FedAvg of a network with noise in its features.
     """
 
-    name: ClassVar[str] = "sr"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "network")
-    needs_labelled_images: ClassVar[bool] = True
+    name = "sr"
+    acts = ("objective", "network")
+    needs_labelled_images = True
 
     l2_strength: NotNegative = 0.01
     cmi_strength: NotNegative = 0.001
@@ -173,7 +172,6 @@ def parts(model: ExtractorClassifier) -> tuple[GaussianLayer, nn.Sequential]:
 METHOD = method.Method(
     key="fedsr",
     title="FedSR",
-    part="sr",
     rank=16,
     line=(
         "features are drawn from a Gaussian, kept short, and near a Gaussian of their class that the site "

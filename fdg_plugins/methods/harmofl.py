@@ -14,9 +14,8 @@ zero. A site that joins later, or is held out, uses the Abar of the others.
 Buffers: averaged with the weights p, Abar among them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
@@ -27,7 +26,7 @@ from fdg_plugins.core.spectrum import centred_band, mean_amplitude, replace_ampl
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
-from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, Point, Shared, SiteRound
+from fdg_plugins.objectives.objective import ComputeGradients, LocalObjective, Objective, SiteRound
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Share
 
@@ -92,11 +91,11 @@ class AmplitudeNormalizedClassifier(ExtractorClassifier):
 class HarmoFLObjective(Objective):
     """Cross entropy of amplitude-normalised images, minimised by sharpness-aware steps."""
 
-    name: ClassVar[str] = "harmo"
-    acts: ClassVar[tuple[Point, ...]] = ("network", "step")
-    needs_shared: ClassVar[Shared] = "everything"
-    needs_flat_images: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "normalize": False}
+    name = "harmo"
+    acts = ("network", "step")
+    needs_shared = "everything"
+    needs_flat_images = True
+    neutral = {"radius": 0, "normalize": False}
 
     radius: NotNegative = 0.05
     amplitude_momentum: Share = 0.1
@@ -146,7 +145,6 @@ class LocalHarmonized(LocalRisk):
 METHOD = method.Method(
     key="harmofl",
     title="HarmoFL",
-    part="harmo",
     rank=11,
     line="every image gets the amplitude spectrum of all sites together, and steps are sharpness-aware",
     reference=method.Reference(
@@ -239,7 +237,5 @@ METHOD = method.Method(
             when="in the first round",
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2)",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2)"},
 )

@@ -17,7 +17,7 @@ Buffers: averaged as under FedAvg; m does not include them.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
@@ -41,8 +41,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     to_report,
@@ -59,12 +57,12 @@ FLOAT32_STEP = 2.0**-22  # relative: the length is sent as float32
 class MoFedSAMObjective(Objective):
     """Cross entropy, with steps that mix the sharpness-aware gradient with the descent of the previous round."""
 
-    name: ClassVar[str] = "mosam"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {"radius": 0, "beta": 1}
-    report: ClassVar[str | None] = STEP_LENGTH
-    needs_shared: ClassVar[Shared] = "everything"
-    reads_step_lengths: ClassVar[bool] = True
+    name = "mosam"
+    acts = ("step",)
+    neutral = {"radius": 0, "beta": 1}
+    report = STEP_LENGTH
+    needs_shared = "everything"
+    reads_step_lengths = True
 
     radius: NotNegative = 0.05
     beta: Annotated[float, Field(gt=0, le=1)] = 0.6
@@ -133,9 +131,6 @@ class SiteDescent(NamedTuple):
 class MomentumExchange(Exchange):
     """The server side of MoFedSAM: receives updates and step lengths, and broadcasts m."""
 
-    name: ClassVar[str] = MoFedSAMObjective.name
-    report: ClassVar[str] = STEP_LENGTH
-
     def __init__(self, shapes: Shapes) -> None:
         super().__init__()
         self.shapes = {name: tuple(shape) for name, shape in sorted(shapes.items())}
@@ -169,7 +164,6 @@ class MomentumExchange(Exchange):
 METHOD = method.Method(
     key="mofedsam",
     title="MoFedSAM",
-    part="mosam",
     rank=8,
     line="FedSAM's gradient in each local step, mixed with what all sites did in the last round",
     reference=method.Reference(

@@ -2,7 +2,7 @@
 """Per-FedAvg: the sites look for a common model from which one step on a site's own data leads to a good one.
 
 - a local step along the gradient after adaptation, first order or with the Hessian's product
-  -> :mod:`fdg_plugins.core.moved_gradients`, :class:`LocalMetaLearning`, on parts of a batch -> :class:`BatchPart`
+  -> :mod:`fdg_plugins.core.moved_gradients`, :class:`LocalMetaLearning`, on parts of a batch
 - a site's own model: the received one after steps of adaptation -> :meth:`PerFedAvgObjective.personal`
 
 Shapes: a batch ``[B, ...]`` is cut into two parts of ``B / 2``, or three of ``B / 3`` for the form with the Hessian.
@@ -13,16 +13,14 @@ adaptation needs labels.
 Buffers: averaged as under FedAvg; in a step, those of the first part's pass.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 
 from fdg_plugins.core.moved_gradients import meta_gradients
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import (
     ComputeGradients,
@@ -30,11 +28,11 @@ from fdg_plugins.objectives.objective import (
     LocalObjective,
     Objective,
     PersonalModel,
-    Point,
     SiteRound,
 )
 from fdg_plugins.plugins import method
 from fdg_plugins.plugins.fields import NotNegative, Positive
+from fdg_plugins.tasks import Task
 
 SMALLEST_PART = 2  # batch normalisation cannot train on one sample
 
@@ -45,10 +43,10 @@ Form = Literal["first_order", "hessian_product"]
 class PerFedAvgObjective(Objective):
     """The task's loss after one step of adaptation."""
 
-    name: ClassVar[str] = "peravg"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "step", "personal")
-    neutral: ClassVar[Mapping[str, Any] | None] = {"adaptation": 0}
-    personalises: ClassVar[bool] = True
+    name = "peravg"
+    acts = ("objective", "step", "personal")
+    neutral = {"adaptation": 0}
+    personalises = True
 
     adaptation: NotNegative = 1.0
     form: Form = "first_order"
@@ -57,12 +55,8 @@ class PerFedAvgObjective(Objective):
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
         with_hessian = self.form == "hessian_product"
-        return LocalMetaLearning(
-            alpha=self.adaptation * site.learning_rate,
-            difference=self.difference if with_hessian else None,
-            part=BatchPart(3 if with_hessian else 2),
-            task=site.task,
-        )
+        alpha = self.adaptation * site.learning_rate
+        return LocalMetaLearning(site.task, alpha, self.difference if with_hessian else None, 3 if with_hessian else 2)
 
     def personal(self, model: ExtractorClassifier, received: Tensors, site: SiteRound = SiteRound()) -> PersonalModel:
         if self.adaptation == 0:
@@ -73,50 +67,46 @@ class PerFedAvgObjective(Objective):
 
 
 @dataclass
-class BatchPart:
-    """The part of a batch that a pass reads: one of ``count`` equal parts by ``number``, or all of it (None)."""
+class LocalMetaLearning(LocalObjective):
+    """The task's loss, with steps along its gradient after a step of length ``alpha``.
 
-    count: int
-    number: int | None = None
+    ``parts``: of a batch; a pass reads the one by ``number``, or the whole batch (None).
+    """
 
-    def of(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the part of ``values [B, ...]``; all of them if the parts would be too small."""
-        if self.number is None or len(values) < SMALLEST_PART * self.count:
-            return values
-        return torch.tensor_split(values, self.count)[self.number]
-
-
-@dataclass(frozen=True)
-class LocalMetaLearning(LocalRisk):
-    """The task's loss, with steps along its gradient after a step of length ``alpha``."""
-
+    task: Task
     alpha: float
-    difference: float | None = None
-    part: BatchPart = field(default_factory=lambda: BatchPart(2))
+    difference: float | None
+    parts: int
+    number: int | None = None
 
     def step(
         self, model: ExtractorClassifier, compute_gradients: ComputeGradients, optimizer: torch.optim.Optimizer
     ) -> torch.Tensor:
 
         def compute_part(number: int | None) -> torch.Tensor:
-            self.part.number = number
+            self.number = number
             return compute_gradients()
 
         try:
             loss = meta_gradients(model, compute_part, self.alpha, self.difference)
         finally:
-            self.part.number = None
+            self.number = None
         optimizer.step()
         return loss
 
     def loss(self, model: ExtractorClassifier, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return self.task.loss(model(self.part.of(images)).float(), self.part.of(targets))
+        return self.task.loss(model(self._part(images)).float(), self._part(targets))
+
+    def _part(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the part of ``values [B, ...]``; all of them if the parts would be too small."""
+        if self.number is None or len(values) < SMALLEST_PART * self.parts:
+            return values
+        return torch.tensor_split(values, self.parts)[self.number]
 
 
 METHOD = method.Method(
     key="perfedavg",
     title="Per-FedAvg",
-    part="peravg",
     rank=22,
     line="a common model from which one step on a site's own data leads to a good one",
     reference=method.Reference(
@@ -184,7 +174,5 @@ METHOD = method.Method(
         ),
     ),
     leaves=(method.OWN_MODEL,),
-    combined={
-        "fedomg": "reported in FedOMG's paper (Table 1)",
-    },
+    combined={"fedomg": "reported in FedOMG's paper (Table 1)"},
 )

@@ -15,9 +15,8 @@ Participation, buffers: as under FedAvg; nothing is exchanged or kept. The extra
 BatchNorm's statistics are updated once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -39,9 +38,9 @@ Variant = Literal["feature", "spatial_channel"]
 class RSCObjective(Objective):
     """Cross entropy of samples without the features that contribute most to their labels' logits."""
 
-    name: ClassVar[str] = "rsc"
-    neutral: ClassVar[Mapping[str, Any] | None] = {"feature_fraction": 0}
-    needs_labelled_images: ClassVar[bool] = True
+    name = "rsc"
+    neutral = {"feature_fraction": 0}
+    needs_labelled_images = True
 
     variant: Variant = "spatial_channel"
     feature_fraction: Share = 1 / 3
@@ -189,7 +188,5 @@ METHOD = method.Method(
             ),
         ),
     ),
-    combined={
-        "fedga": "reported in FedDG-GA's paper (Tables 1 and 2); its released scripts mute nothing",
-    },
+    combined={"fedga": "reported in FedDG-GA's paper (Tables 1 and 2); its released scripts mute nothing"},
 )

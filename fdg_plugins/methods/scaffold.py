@@ -18,7 +18,6 @@ Buffers: averaged as under FedAvg; c does not include them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -40,8 +39,6 @@ from fdg_plugins.objectives.objective import (
     ComputeGradients,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     Trained,
     to_report,
@@ -58,13 +55,13 @@ TINY = 1e-12
 class SCAFFOLDObjective(Objective):
     """Cross entropy, with steps corrected by control variates. It has no settings."""
 
-    name: ClassVar[str] = "scaffold"
-    acts: ClassVar[tuple[Point, ...]] = ("step",)
-    neutral: ClassVar[Mapping[str, Any] | None] = {}
-    neutral_when_received: ClassVar[bool] = False
-    report: ClassVar[str | None] = "control_variate"
-    needs_shared: ClassVar[Shared] = "everything"
-    reads_step_lengths: ClassVar[bool] = True
+    name = "scaffold"
+    acts = ("step",)
+    neutral = {}
+    neutral_when_received = False
+    report = "control_variate"
+    needs_shared = "everything"
+    reads_step_lengths = True
 
     def check(self, protocol: Protocol) -> None:
         if protocol.enable_tensor_disk_offload:
@@ -150,9 +147,6 @@ def zeros(shapes: Shapes) -> dict[str, torch.Tensor]:
 
 class ControlExchange(Exchange):
     """The server side of SCAFFOLD: receives the changes of the control variates of N sites, and broadcasts c."""
-
-    name: ClassVar[str] = SCAFFOLDObjective.name
-    report: ClassVar[str] = "control_variate"
 
     def __init__(self, shapes: Shapes, num_sites: int) -> None:
         super().__init__(num_sites=num_sites)

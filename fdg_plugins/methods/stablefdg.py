@@ -23,7 +23,7 @@ Buffers: averaged as under FedAvg; BatchNorm sees the changed maps and the appen
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,8 +46,6 @@ from fdg_plugins.objectives.objective import (
     FeatureBatch,
     LocalObjective,
     Objective,
-    Point,
-    Shared,
     SiteRound,
     device_of,
     evaluating,
@@ -68,17 +66,13 @@ ROUNDS = "rounds"
 class StableFDGObjective(Objective):
     """Cross entropy of samples with shared and explored styles, with attention over positions."""
 
-    name: ClassVar[str] = "stable"
-    acts: ClassVar[tuple[Point, ...]] = ("objective", "network")
-    report: ClassVar[str | None] = "style_statistics"
-    needs_shared: ClassVar[Shared] = "everything"
-    needs_labelled_images: ClassVar[bool] = True
-    needs_flat_images: ClassVar[bool] = True
-    neutral: ClassVar[Mapping[str, Any] | None] = {
-        "sharing_probability": 0,
-        "exploration_probability": 0,
-        "attention": False,
-    }
+    name = "stable"
+    acts = ("objective", "network")
+    report = "style_statistics"
+    needs_shared = "everything"
+    needs_labelled_images = True
+    needs_flat_images = True
+    neutral = {"sharing_probability": 0, "exploration_probability": 0, "attention": False}
 
     sharing_probability: Share = 0.5
     shared_fraction: Share = 0.5
@@ -221,9 +215,6 @@ def whole_part(fraction: float, size: int) -> int:
 class StyleExchange(Exchange):
     """The server side of StableFDG: receives statistics of styles, and sends each site those of one other site."""
 
-    name: ClassVar[str] = StableFDGObjective.name
-    report: ClassVar[str] = "style_statistics"
-
     def __init__(self, channels: int) -> None:
         super().__init__(channels=channels)
         self.channels = channels
@@ -256,7 +247,6 @@ class StyleExchange(Exchange):
 METHOD = method.Method(
     key="stablefdg",
     title="StableFDG",
-    part="stable",
     rank=20,
     line=("sites train on styles of other sites and on styles beyond their own, with attention over positions"),
     reference=method.Reference(
@@ -308,12 +298,7 @@ METHOD = method.Method(
     ),
     settings=(
         method.SettingSource("sharing_probability", code="0.5", remark="of each batch; 0 shares nothing"),
-        method.SettingSource(
-            "shared_fraction",
-            symbol="f",
-            code="16 of 32",
-            remark="share of the batch, rounded down",
-        ),
+        method.SettingSource("shared_fraction", symbol="f", code="16 of 32", remark="share of the batch, rounded down"),
         method.SettingSource(
             "exploration_probability",
             code="0.5",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import torch
 from pydantic import Field
@@ -23,6 +23,7 @@ from torch import nn
 
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.plugins.fields import check_fields
+from fdg_plugins.plugins.registry import plugin_code
 
 IMAGE_SIZE = 224
 """Side, in pixels, of the images for which a network is built unless another is given."""
@@ -83,11 +84,6 @@ class Network:
             raise SettingsError(field=f"build of network {self.name!r}", value=self.build, expected="its function")
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """All names that refer to this network: its own."""
-        return (self.name,)
-
-    @property
     def arguments(self) -> frozenset[str]:
         """The names of the arguments of ``build``, which is loaded to find out."""
         return frozenset(inspect.signature(load_target(self.build)).parameters)
@@ -122,8 +118,8 @@ class Network:
         linear = {path: layer for path, layer in module.named_modules() if isinstance(layer, nn.Linear) and path}
         name = self.head or next(reversed(linear), "")
         if (layer := linear.get(name)) is None:
-            expected = f"one of its linear layers ({', '.join(linear) or 'it has none'}), or a record with features"
-            raise SettingsError(field=f"the head of model {self.name!r}", value=name, expected=expected, public=True)
+            wanted = f"one of its linear layers ({', '.join(linear) or 'it has none'}), or a record with features"
+            self._refuse(f"has the head {name!r}", wanted)
         self._check_output(module, images, name)
         parent, _, last = name.rpartition(".")
         replaced = nn.Linear(layer.in_features, layer.in_features) if projected else nn.Identity()
@@ -152,15 +148,17 @@ class Network:
             wanted = f"the head's logits as its output{taken}"
         else:
             return
-        raise SettingsError(f"model {self.name!r} {what}, expected {wanted}.", public=True)
+        self._refuse(what, wanted)
 
     def _built(self, given: Mapping[str, Any]) -> nn.Module:
         with plugin_code(f"model {self.name!r} cannot be built"):
             module = _call(load_target(self.build), given)
         if not isinstance(module, nn.Module):
-            what = f"model {self.name!r} is built as a {type(module).__name__}"
-            raise SettingsError(f"{what}, expected a torch.nn.Module.", public=True)
+            self._refuse(f"is built as a {type(module).__name__}", "a torch.nn.Module")
         return module
+
+    def _refuse(self, what: str, expected: str) -> NoReturn:
+        raise SettingsError(f"model {self.name!r} {what}, expected {expected}.", public=True)
 
 
 @contextmanager
@@ -173,18 +171,6 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes:
             module.training = training
-
-
-@contextmanager
-def plugin_code(what: str) -> Iterator[None]:
-    """Raise ``SettingsError``, which begins with ``what``, for anything that the code of a network raises."""
-    try:
-        yield
-    except FDGError:
-        raise
-    except Exception as error:
-        kind = f"{what}: {type(error).__name__}"
-        raise SettingsError(f"{kind}: {' '.join(str(error).split())}.", public=f"{kind}.") from error
 
 
 def network_of(build: Target, *, name: str) -> Network:

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import nn
@@ -11,8 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.errors import SettingsError, check_choice
-from fdg_plugins.models.network import IMAGE_SIZE, evaluation_mode, plugin_code
+from fdg_plugins.models.network import IMAGE_SIZE, evaluation_mode
 from fdg_plugins.models.networks import NETWORKS
+from fdg_plugins.plugins.registry import plugin_code
 from fdg_plugins.randomness import seeded, torch_generator
 
 
@@ -130,11 +131,15 @@ class ExtractorClassifier(nn.Module):
     def _pooling(self) -> nn.AdaptiveAvgPool2d:
         layers = [layer for layer in self.extractor.modules() if isinstance(layer, nn.AdaptiveAvgPool2d)]
         if not layers:
-            raise SettingsError("the model's extractor has no AdaptiveAvgPool2d, whose output it takes.", public=True)
+            _refuse("extractor has no AdaptiveAvgPool2d, whose output it takes")
         return layers[-1]
 
     def _linear_layers(self) -> list[nn.Linear]:
         return [layer for layer in self.classifier.modules() if isinstance(layer, nn.Linear)]
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise SettingsError(f"the model's {reason}.", public=True)
 
 
 def _extract(extractor: nn.Module, images: torch.Tensor) -> torch.Tensor:
@@ -153,13 +158,7 @@ def _two_layer(feature_size: int, num_classes: int) -> nn.Sequential:
 
 
 PROJECTED = "projected_two_layer"
-_CLASSIFIERS: dict[str, Callable[[int, int], nn.Linear | nn.Sequential]] = {
-    "linear": nn.Linear,
-    "two_layer": _two_layer,
-    PROJECTED: _two_layer,
-}
-
-HEADS: tuple[str, ...] = tuple(sorted(_CLASSIFIERS))
+HEADS = ("linear", PROJECTED, "two_layer")
 """The classifiers that ``build_model`` accepts: one linear layer, or two with D // 2 units and ReLU between them.
 
 ``projected_two_layer`` are these two, behind a linear layer ``D -> D`` that belongs to the extractor, in the place of
@@ -198,7 +197,8 @@ def build_model(
             num_classes, channels=channels, dims=dims, norm=norm, image_size=image_size, projected=head == PROJECTED
         )
     with seeded(seed, "model", name, "classifier"):
-        classifier = _CLASSIFIERS[head](feature_size, num_classes)
+        make: Callable[..., nn.Linear | nn.Sequential] = nn.Linear if head == "linear" else _two_layer
+        classifier = make(feature_size, num_classes)
     return ExtractorClassifier(extractor, classifier)
 
 
@@ -215,9 +215,7 @@ def check_features(
     expected = [2, *(sides if dense else []), model.feature_size]
     if list(features.shape) != expected:
         came, per = list(features.shape), "pixel" if dense else "image"
-        raise SettingsError(
-            f"the model's features have the shape {came}, expected {expected}: one vector per {per}.", public=True
-        )
+        _refuse(f"features have the shape {came}, expected {expected}: one vector per {per}")
 
 
 def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> None:
@@ -230,10 +228,8 @@ def check_pooled(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> No
         pooled = model.pool(model.feature_map(images))
         is_pooled = torch.equal(pooled, model.features(images))
     if not is_pooled:
-        expected = "a network without layers between pooling and head"
-        raise SettingsError(
-            f"the model's features are not the output of its global average pooling, expected {expected}.", public=True
-        )
+        wanted = "a network without layers between pooling and head"
+        _refuse(f"features are not the output of its global average pooling, expected {wanted}")
 
 
 @contextmanager

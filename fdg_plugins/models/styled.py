@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.models.network import plugin_code
 from fdg_plugins.models.registry import ExtractorClassifier, examined
+from fdg_plugins.plugins.registry import plugin_code
 
 MOST_STAGES = 3
 

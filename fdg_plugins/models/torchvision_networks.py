@@ -17,18 +17,10 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
-# torchvision is imported on demand, when a network is built: importing it takes longer than importing this package.
-_WEIGHTS: Mapping[str, str] = {
-    "alexnet": "AlexNet_Weights",
-    "resnet18": "ResNet18_Weights",
-    "resnet34": "ResNet34_Weights",
-    "resnet50": "ResNet50_Weights",
-    "mobilenet_v3_large": "MobileNet_V3_Large_Weights",
-    "mobilenet_v3_small": "MobileNet_V3_Small_Weights",
-    "efficientnet_b0": "EfficientNet_B0_Weights",
-    "convnext_tiny": "ConvNeXt_Tiny_Weights",
-    "vit_b_16": "ViT_B_16_Weights",
-}
+_IMAGENET = (
+    *("alexnet", "resnet18", "resnet34", "resnet50", "mobilenet_v3_large", "mobilenet_v3_small"),
+    *("efficientnet_b0", "convnext_tiny", "vit_b_16"),
+)
 _GROUPS = 32
 _NORMALIZED = (nn.Conv2d, nn.Linear)
 _POSITIONS = "encoder.pos_embedding"
@@ -83,12 +75,12 @@ def imagenet_file_name(name: str, norm: str = "default") -> str | None:
     ``norm``: the model's kind of normalization; there are weights for batch normalization only. AlexNet's are of the
     network without, whose function the layers of BatchNorm do not change before training.
     """
-    if name not in _WEIGHTS or norm not in ("default", "batch"):
+    if name not in _IMAGENET or norm not in ("default", "batch"):
         return None
     from torchvision import models
 
     # Only the file name in the address of the weights is used.
-    return PurePosixPath(urlparse(getattr(models, _WEIGHTS[name]).IMAGENET1K_V1.url).path).name
+    return PurePosixPath(urlparse(models.get_model_weights(name)["IMAGENET1K_V1"].url).path).name
 
 
 def resize_positions(
@@ -111,9 +103,9 @@ def resize_positions(
 
 
 def _built(name: str, **settings: Any) -> nn.Module:
-    from torchvision import models
+    from torchvision import models  # on demand: importing it takes longer than importing this package
 
-    network: nn.Module = getattr(models, name)(weights=None, **settings)
+    network: nn.Module = models.get_model(name, weights=None, **settings)
     return network
 
 

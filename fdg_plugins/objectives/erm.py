@@ -5,12 +5,11 @@ Shapes: images ``[B, C, H, W]``, labels ``[B]``, logits ``[B, Y]``; the loss is 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 
-from fdg_plugins.errors import check_settings_known, read_like
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound
@@ -33,7 +32,7 @@ class LocalRisk(LocalObjective):
 class ERMObjective(Objective):
     """The task's loss alone, as under FedAvg. It has no settings and exchanges nothing."""
 
-    name: ClassVar[str] = "erm"
+    name = "erm"
     neutral: ClassVar[Mapping[str, Any] | None] = {}
 
     def local(self, received: Tensors, model: ExtractorClassifier, site: SiteRound = SiteRound()) -> LocalObjective:
@@ -48,16 +47,5 @@ def make_objective(spec: str | Mapping[str, Any]) -> Objective:
     return OBJECTIVES.make(spec)
 
 
-def objective_settings(name: str) -> list[str]:
-    """Return the names of the settings of the objective ``name``, in the order of its fields."""
-    return [one.name for one in fields(OBJECTIVES.known(name))]
-
-
-def read_settings(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` of the objective ``name``; text, as from the environment, becomes each setting's type.
-
-    Raises ``SettingsError`` for an unknown name or setting.
-    """
-    defaults = {one.name: one.default for one in fields(OBJECTIVES.known(name))}
-    check_settings_known(f"objective {name!r}", settings, list(defaults))
-    return {setting: read_like(value, defaults[setting]) for setting, value in settings.items()}
+objective_settings = OBJECTIVES.settings_of
+read_settings = OBJECTIVES.read

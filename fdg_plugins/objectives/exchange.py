@@ -11,17 +11,17 @@ updates that it uses.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.stored import dense_tensor
 from fdg_plugins.errors import ContributionError, FDGError, calling, shorten
 from fdg_plugins.messages import MOST_SAMPLES
+from fdg_plugins.storage import UNREADABLE
 
 Tensors = Mapping[str, torch.Tensor]
 Shapes = Mapping[str, Sequence[int]]
@@ -117,7 +117,7 @@ class PayloadValidator:
         if hasattr(value, "materialize"):  # with disk offload, FLARE passes references that load on demand
             try:
                 value = value.materialize()
-            except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            except (OSError, *UNREADABLE) as error:
                 raise self.error(f"{self.whose}: {name!r} cannot be loaded: {error}.") from error
         tensor = dense_tensor(value)
         if tensor is None:
@@ -164,8 +164,8 @@ class Exchange(ABC):
     messages may still refer to them. A method defines :meth:`read_report` and, as far as it needs to, :meth:`learn`,
     :meth:`sizes`, :meth:`read_model`, :meth:`broadcast` and :meth:`published`.
 
-    ``name``: of the objective. ``report``: the name of the report, as declared in the method's record
-    (``fdg_plugins.plugins.reports``).
+    ``name``: of the objective. ``report``: the name of the report, as declared in the method's record; both are set by
+    ``Objective.named``.
 
     Args:
         phase: the task whose answers carry the reports. ``"probe"`` precedes training and asks for nothing else; what
@@ -174,8 +174,8 @@ class Exchange(ABC):
         identity: JSON values of the state.
     """
 
-    name: ClassVar[str] = ""
-    report: ClassVar[str] = "tensors"
+    name: str = ""
+    report: str = "tensors"
 
     def __init__(self, phase: Phase = "train", **identity: Any) -> None:
         self.phase: Phase = phase

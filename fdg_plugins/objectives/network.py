@@ -36,20 +36,20 @@ def plain_network(protocol: Protocol, num_classes: int) -> ExtractorClassifier:
     )
 
 
-def check_network(model: ExtractorClassifier, protocol: Protocol) -> None:
-    """Raise ``SettingsError`` if the protocol's objective cannot train its ``model``, which is not adapted yet."""
+def check_network(protocol: Protocol, model: ExtractorClassifier | None = None) -> None:
+    """Raise ``SettingsError`` if the protocol's objective cannot train its network.
+
+    ``model``: the network, not adapted yet; None builds it, for a method that not all suit.
+    """
     objective = make_objective(protocol.objective)
+    if type(objective).check_network is Objective.check_network:
+        return
+    model = plain_network(protocol, num_classes=2) if model is None else model
     try:
         objective.check_network(model, image_shape(protocol))
     except SettingsError as error:
         text = f"objective {objective.name!r} does not go with model {protocol.model!r}: {error}"
         raise SettingsError(text) from error
-
-
-def check_any_network(protocol: Protocol) -> None:
-    """Raise ``SettingsError`` as :func:`check_network`; the network is built only for a method that not all suit."""
-    if type(make_objective(protocol.objective)).check_network is not Objective.check_network:
-        check_network(plain_network(protocol, num_classes=2), protocol)
 
 
 def check_brought_network(protocol: Protocol, model: ExtractorClassifier | None = None) -> None:

@@ -300,6 +300,11 @@ class Objective(ABC):
         """
         return None
 
+    def named(self, exchange: Exchange) -> Exchange:
+        """Return a server side of this objective with the names of the objective and of its report."""
+        exchange.name, exchange.report = self.name, self.report or exchange.report
+        return exchange
+
     def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
         """Return the server side in a workflow of FLARE's own; asked for only if the method is :attr:`hosted`.
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
+from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, read_like, shorten
 from fdg_plugins.plugins.method import Method, Role
 from fdg_plugins.plugins.methods import METHODS
 
@@ -36,8 +36,7 @@ class ClassesOf(Mapping[str, type[C]]):
         if name in self._plain:
             return self._plain[name]
         method = METHODS.find(name)
-        found = None if method is None else method.class_of(self.role)
-        if method is None or found is None:
+        if method is None or (found := method.class_of(self.role)) is None:
             raise KeyError(name)
         report = found.report if self.role == "objective" else None
         if report is not None and report not in method.reports:
@@ -46,10 +45,6 @@ class ClassesOf(Mapping[str, type[C]]):
             public = f"{whose} is brought by a plug-in that cannot be used here."
             raise SettingsError(site=whose, field="report", value=report, expected=expected, public=public)
         return found
-
-    def __contains__(self, name: object) -> bool:
-        method = None if name in self._plain else METHODS.find(name)
-        return name in self._plain or (method is not None and method.class_of(self.role) is not None)
 
     def __iter__(self) -> Iterator[str]:
         """Yield every name once; of installed plug-ins, only those already requested, since no others are loaded."""
@@ -62,19 +57,31 @@ class ClassesOf(Mapping[str, type[C]]):
     def _name_of(self, method: Method) -> str:
         return method.key if self.role == "aggregator" else method.part_name
 
-    def make(self, spec: str | Mapping[str, Any]) -> C:
-        """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``."""
-        name, settings = read_spec(self.role, spec)
-        class_ = self.known(name)
-        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), parameters_of(class_))
-        return class_(**settings)
-
     def known(self, name: Any) -> type[C]:
         """Return the class of that name; raise ``SettingsError`` if there is none."""
         if name not in self:
             public = f"{self.role} {shorten(name)} is unknown here: no installed plug-in brings it."
             raise SettingsError(f"{self.role} is {shorten(name)}, {did_you_mean(name, sorted(self))}", public=public)
         return self[name]
+
+    def settings_of(self, name: Any) -> list[str]:
+        """Return the names of a class's settings, in order."""
+        return parameters_of(self.known(name))
+
+    def read(self, name: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ``settings`` of a class; text, as from the environment, becomes the type of a setting's default.
+
+        Raises ``SettingsError`` for an unknown name or setting.
+        """
+        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), self.settings_of(name))
+        parameters = inspect.signature(self.known(name)).parameters
+        return {setting: read_like(value, parameters[setting].default) for setting, value in settings.items()}
+
+    def make(self, spec: str | Mapping[str, Any]) -> C:
+        """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``."""
+        name, settings = read_spec(self.role, spec)
+        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), self.settings_of(name))
+        return self.known(name)(**settings)
 
 
 def parameters_of(class_: type[Any]) -> list[str]:

@@ -30,6 +30,11 @@ def check_parameters(made: Any) -> None:
     _check({name: getattr(made, name) for name in names}, _adapters(type(made).__init__), "")
 
 
+def check_value(name: str, value: Any, kind: Any) -> None:
+    """Raise ``SettingsError`` unless ``value`` is what the annotation ``kind`` says."""
+    _check({name: value}, {name: TypeAdapter(kind, config=_STRICT)}, "")
+
+
 def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], whose: str) -> None:
     for name, value in values.items():
         try:

@@ -10,14 +10,14 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.plugins.registry import FILE, Registry, loading, registries, registry_of
+from fdg_plugins.plugins.registry import FILE, Registry, plugin_code, registries, registry_of
 from fdg_plugins.storage import sha256_of
 
 PREFIX = "fdg_custom_"
@@ -55,14 +55,19 @@ def load_file(path: Path) -> str:
     name = path.name.removesuffix(SUFFIX)
     if path.suffix != SUFFIX or not _NAME.fullmatch(name) or not path.is_file():
         expected = "a regular file NAME.py with a name of lower-case letters, digits and '_'"
-        raise SettingsError(
-            field="plug-in", value=path, expected=expected, public=f"plug-in {path.name} is not a file."
-        )
+        public = f"plug-in {path.name} is not a file."
+        raise SettingsError(field="plug-in", value=path, expected=expected, public=public)
     digest = sha256_of(path)
     with _LOCK:
         if name not in _LOADED or _LOADED[name].digest != digest:
             _forget(name)
-            _LOADED[name] = _Loaded(path, digest, _added(_load(path, PREFIX + name)))
+            try:
+                _LOADED[name] = _Loaded(path, digest, _records_in(_executed(path, PREFIX + name)))
+                for registry, record in _LOADED[name].records:
+                    registry.add(record)
+            except FDGError:
+                _forget(name)
+                raise
         _LOADED[name] = _LOADED[name]._replace(path=path.absolute())
     return name
 
@@ -89,45 +94,27 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _load(path: Path, module_name: str) -> ModuleType:
-    loader = _SourceLoader(module_name, str(path))
-    module = module_from_spec(ModuleSpec(module_name, loader, origin=str(path)))
-    module.__file__ = str(path)
-    sys.modules[module_name] = module  # before execution, as the import system does: dataclasses look it up there
-    try:
-        with loading(f"plug-in file {path}", f"plug-in file {path.name} cannot be loaded."):
-            loader.exec_module(module)
-    except FDGError:
-        del sys.modules[module_name]
-        raise
+def _executed(path: Path, module_name: str) -> ModuleType:
+    spec = spec_from_file_location(module_name, path, loader=_SourceLoader(module_name, str(path)))
+    assert spec is not None
+    module = sys.modules[module_name] = module_from_spec(spec)  # before execution: dataclasses look it up there
+    with plugin_code(f"plug-in file {path} cannot be loaded", f"plug-in file {path.name} cannot be loaded."):
+        _SourceLoader(module_name, str(path)).exec_module(module)
     return module
 
 
-def _added(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
+def _records_in(module: ModuleType) -> tuple[tuple[Registry[Any], Any], ...]:
     each = ((registry, record) for registry in registries() for record in registry.records_in(module))
-    found = [(registry, record) for registry, record in each if registry.own().get(record.name) is not record]
-    added: list[tuple[Registry[Any], Any]] = []
-    try:
-        if not found:
-            expected = "a value of the type Method, Network, ImageFolderSpec, SegmentationSpec or Task"
-            file = f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX}"
-            raise SettingsError(site=file, field="content", value=None, expected=expected, public=True)
-        for registry, record in found:
-            registry.add(record)
-            added.append((registry, record))
-    except FDGError:
-        _remove(module.__name__, added)
-        raise
-    return tuple(added)
+    found = tuple((registry, record) for registry, record in each if registry.own().get(record.name) is not record)
+    if not found:
+        expected = "a value of the type Method, Network, ImageFolderSpec, SegmentationSpec or Task"
+        file = f"plug-in file {module.__name__.removeprefix(PREFIX)}{SUFFIX}"
+        raise SettingsError(site=file, field="content", value=None, expected=expected, public=True)
+    return found
 
 
 def _forget(name: str) -> None:
-    if name in _LOADED:
-        _remove(PREFIX + name, _LOADED.pop(name).records)
-
-
-def _remove(module_name: str, records: Iterable[tuple[Registry[Any], Any]]) -> None:
-    sys.modules.pop(module_name, None)
-    for registry, record in records:
-        if registry.origin(record.name) == FILE:
+    sys.modules.pop(PREFIX + name, None)
+    for registry, record in _LOADED.pop(name).records if name in _LOADED else ():
+        if any(known is record for known in registry.loaded()):
             registry.remove(record.name)

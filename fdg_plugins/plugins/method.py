@@ -119,7 +119,7 @@ class Method:
         classes: the classes that it has, at most one of each: a subclass of ``UpdateAggregator``, the server's rule of
             the method alone; of ``Weighting``, the weights of the sites under any direction; of ``Objective``, what
             sites minimise and report, with its server side.
-        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: the key.
+        part: its name as a part of a composition, ``"ga"`` in ``fedomg+ga``; default: its objective's name, or the key.
         defaults: the settings of a job unless told otherwise. More specific entries override, setting by setting; a
             setting in no entry takes the default of its class.
         letters, equations, settings, differences, leaves: the contents of its page. Fields of the protocol among the
@@ -190,7 +190,7 @@ class Method:
     @property
     def part_name(self) -> str:
         """The name as a part of a composition: ``"ga"``."""
-        return self.part or self.key
+        return self.part or getattr(self.objective, "name", self.key)
 
     @property
     def part_title(self) -> str:
@@ -212,12 +212,7 @@ class Method:
     @property
     def stands_below(self) -> bool:
         """Whether such a direction can start from its rule: its step is one combination of whole updates."""
-        return self.sets_direction and not self.takes_rule and not self.weighs_rows
-
-    @property
-    def weighs_rows(self) -> bool:
-        """Whether its step is not one combination of whole updates."""
-        return self.aggregator is not None and not getattr(self.aggregator, "whole_updates", False)
+        return self.sets_direction and not self.takes_rule and getattr(self.aggregator, "whole_updates", False)
 
     @property
     def reports(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ PlainName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-
 Title = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_MASK_VALUE)]
 FolderNames = Annotated[
-    tuple[FolderName, ...], pydantic.Field(min_length=2, max_length=MOST_ENTRIES), pydantic.AfterValidator(_distinct)
+    tuple[FolderName, ...], pydantic.Field(min_length=1, max_length=MOST_ENTRIES), pydantic.AfterValidator(_distinct)
 ]
 MaskValues = Annotated[
     tuple[Annotated[tuple[MaskValue, ...], pydantic.Field(max_length=LARGEST_MASK_VALUE + 1)], ...],
@@ -70,7 +70,7 @@ class OwnDataset(pydantic.BaseModel):
     name: PlainName
     title: Title = ""
     domains: FolderNames
-    classes: FolderNames
+    classes: Annotated[FolderNames, pydantic.Field(min_length=2)]
     task: Literal["classification", "multilabel", "segmentation"] = "classification"
     mask_values: MaskValues = ()
     channels: Literal[1, 3] = 3

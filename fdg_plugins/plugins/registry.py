@@ -6,13 +6,12 @@ announce theirs by Python entry points: the entry's name is the record's name, a
 a requested entry is loaded. Plug-in files are loaded by callers that may run code, and add their records.
 """
 
-import pkgutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import resolve_name
+from pkgutil import iter_modules, resolve_name
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,13 +19,10 @@ from fdg_plugins.errors import FDGError, SettingsError, did_you_mean, shorten
 
 
 class Record(Protocol):
-    """The attributes that all records have: the name that identifies the record, and all of its names."""
+    """The name that identifies a record, which all records have; one with several also has ``names``."""
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
 
 
 R = TypeVar("R", bound=Record)
@@ -51,10 +47,9 @@ class Registry(Generic[R]):
         self.kind = kind
         self.group = group
         self.type = type_
-        self._modules = tuple(modules)
-        self._order = order
+        self._modules, self._order = tuple(modules), order
         self._own: dict[str, R] | None = None
-        self._known: dict[str, tuple[R, str | None]] = {}  # record and origin (None: this package) by each name
+        self._known: dict[str, tuple[R | None, str | None]] = {}  # record and origin (None: this package) by each name
         self._entries: dict[str, EntryPoint] | None = None
         self._lock = threading.RLock()  # the sites of a simulator are threads of one process
 
@@ -68,18 +63,17 @@ class Registry(Generic[R]):
 
     def find(self, name: Any) -> R | None:
         """Return the record of that name, or None. A plug-in is loaded when its name is requested."""
-        if not isinstance(name, str):
-            return None
         with self._lock:
-            self.own()
-            if name not in self._known and name in self.entries():
+            held = self._held(name) if isinstance(name, str) else None
+            if held is not None and held[0] is None:
                 self._load(self.entries()[name])
-        return self._known[name][0] if name in self._known else None
+                held = self._known[name]
+        return None if held is None else held[0]
 
     def loaded(self) -> list[R]:
         """Return this package's records and those added so far, sorted by name, without loading another plug-in."""
         own = self.own()
-        others = {record.name: record for record, origin in self._known.values() if origin is not None}
+        others = {record.name: record for record, origin in self._known.values() if origin and record}
         return [*own.values(), *(others[name] for name in sorted(others))]
 
     def all(self) -> list[R]:
@@ -100,89 +94,95 @@ class Registry(Generic[R]):
 
     def names(self) -> tuple[str, ...]:
         """Return all names, without loading a plug-in: this package's in their order, then the others', sorted."""
-        others = {record.name for record in self.loaded()} - self.own().keys()
-        return (*self.own(), *sorted(others | self.entries().keys()))
+        own, others = self.own(), {record.name for record in self.loaded()} | self.entries().keys()
+        return (*own, *sorted(others - own.keys()))
 
     def origin(self, name: str) -> str | None:
         """Return the distribution of that name, without loading it; None if the record is this package's or unknown."""
-        self.own()
-        if name in self._known:
-            return self._known[name][1]
-        return _distribution(self.entries()[name]) if name in self.entries() else None
+        return None if (held := self._held(name)) is None else held[1]
 
     def own(self) -> Mapping[str, R]:
         """Return this package's records by name, in their order."""
         if self._own is None:
-            found = [record for module in self._imported() for record in self.records_in(module)]
+            modules = [import_module(name) for name in self._modules]
+            inner = [
+                f"{one.__name__}.{part.name}" for one in modules for part in iter_modules(vars(one).get("__path__", []))
+            ]
+            found = [record for module in (*modules, *map(import_module, inner)) for record in self.records_in(module)]
             if (order := self._order) is not None:
                 found.sort(key=lambda record: (order(record), record.name))
-            self._known |= {name: (record, None) for record in found for name in record.names}
+            self._known |= {name: (record, None) for record in found for name in names_of(record)}
             self._own = {record.name: record for record in found}
         return self._own
 
     def entries(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed plug-ins by name; raise ``SettingsError`` if two share a name."""
         if self._entries is None:
-            own: dict[str, EntryPoint | None] = dict.fromkeys(name for one in self.own().values() for name in one.names)
+            own = {name for record in self.own().values() for name in names_of(record)}
             found: dict[str, EntryPoint] = {}
             for entry in entry_points(group=self.group):
-                if entry.name in own | found:
-                    other = _distribution(found[entry.name]) if entry.name in found else None
-                    raise self._clash(entry.name, _distribution(entry), other)
+                if entry.name in own | found.keys():
+                    other = found.get(entry.name)
+                    raise self._clash(entry.name, _distribution(entry), None if other is None else _distribution(other))
                 found[entry.name] = entry
             self._entries = found
         return self._entries
 
     def add(self, record: R, origin: str = FILE) -> None:
         """Add a record; raise ``SettingsError`` if another one, or an installed plug-in, has one of its names."""
-        self.own()
-        for name in record.names:
-            known, other = self._known.get(name, (record, origin))
-            if name not in self._known and name in self.entries():
-                other = _distribution(self.entries()[name])
-            if known != record or other != origin:
-                raise self._clash(name, origin, other)
-        self._known |= dict.fromkeys(record.names, (record, origin))
+        for name in names_of(record):
+            if (held := self._held(name)) is not None and held not in ((None, origin), (record, origin)):
+                raise self._clash(name, origin, held[1])
+        self._known |= dict.fromkeys(names_of(record), (record, origin))
 
     def remove(self, name: str) -> None:
         """Remove the record of that name, if :meth:`add` added it."""
-        self._known = {key: one for key, one in self._known.items() if one[1] is None or one[0].name != name}
+        self._known = {key: one for key, one in self._known.items() if not (one[1] and one[0] and one[0].name == name)}
 
     def records_in(self, module: ModuleType) -> list[R]:
         """Return the records among a module's own values, each once."""
         return list({id(value): value for value in vars(module).values() if isinstance(value, self.type)}.values())
 
+    def _held(self, name: str) -> tuple[R | None, str | None] | None:
+        """Return record and origin of a name; an installed plug-in that is not loaded has no record yet."""
+        self.own()
+        if name in self._known or name not in self.entries():
+            return self._known.get(name)
+        return (None, _distribution(self.entries()[name]))
+
     def _load(self, entry: EntryPoint) -> None:
         plugin = f"{self.kind} {entry.name!r} of plug-in {_distribution(entry)}"
-        with loading(plugin, f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here."):
+        public = f"{self.kind} {entry.name!r} is brought by a plug-in that cannot be loaded here."
+        with plugin_code(f"{plugin} cannot be loaded", public):
             record = entry.load()
-        if not isinstance(record, self.type) or not {entry.name} <= {*record.names} <= self.entries().keys():
+        if not isinstance(record, self.type) or not {entry.name} <= {*names_of(record)} <= self.entries().keys():
             wanted = f"a {self.type.__name__} of this name, with an entry point for each of its names"
             raise SettingsError(field=plugin, value=record, expected=wanted)
         self.add(record, _distribution(entry))
 
-    def _imported(self) -> Iterator[ModuleType]:
-        for name in self._modules:
-            module = import_module(name)
-            yield module
-            for inner in pkgutil.iter_modules(getattr(module, "__path__", ())):
-                yield import_module(f"{name}.{inner.name}")
-
     def _clash(self, name: str, one: str, other: str | None) -> SettingsError:
-        return SettingsError(
-            f"{self.kind} {name!r} is brought by {one} and by {other or 'fdg-plugins itself'}, expected one of them."
-        )
+        both = f"{one} and by {other or 'fdg-plugins itself'}"
+        return SettingsError(f"{self.kind} {name!r} is brought by {both}, expected one of them.")
 
 
 @contextmanager
-def loading(what: str, public: str) -> Iterator[None]:
-    """Raise ``SettingsError`` for whatever ``what``, the code of a plug-in, raises when it is imported."""
+def plugin_code(what: str, public: str = "") -> Iterator[None]:
+    """Raise ``SettingsError``, which begins with ``what``, for whatever the code of a plug-in raises.
+
+    ``public``: the sentence for other participants; default: ``what`` and the type of the error.
+    """
     try:
         yield
     except FDGError:
         raise
     except (Exception, SystemExit) as error:  # a script may end Python when it is imported
-        raise SettingsError(f"{what} cannot be loaded: {type(error).__name__}: {error}.", public=public) from error
+        kind = f"{what}: {type(error).__name__}"
+        raise SettingsError(f"{kind}: {' '.join(str(error).split())}.", public=public or f"{kind}.") from error
+
+
+def names_of(record: Record) -> tuple[str, ...]:
+    """Return all names of a record; of a method its key, and its name as a part."""
+    return getattr(record, "names", (record.name,))
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -14,7 +14,7 @@ An existing file that cannot be read reliably raises an error, so nothing is rel
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,8 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from fdg_plugins.core.accounting import gaussian_epsilon
-from fdg_plugins.errors import DataError, FDGError, SettingsError, first_problem
+from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.messages import Checked
 from fdg_plugins.state.checked_files import CHECKSUM
 from fdg_plugins.storage import locked, make_private_folder, read_json, write_json
 
@@ -35,20 +36,16 @@ DEFAULT_DELTA = 1e-5  # of a policy and of the filter, where they name none
 Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 
-_STRICT = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
 
 class BudgetSpentError(FDGError):
     """The next release would exceed the ceiling on the site's total epsilon."""
 
 
-class Policy(pydantic.BaseModel):
+class Policy(Checked, strict=True):
     """The limits that a site's administrator sets for every release; the filter's arguments supply those not set.
 
     ``ledger``: the folder of the ledger, which must exist; None for ``fdg_privacy`` beside the policy.
     """
-
-    model_config = _STRICT
 
     clip_norm: Positive | None = None
     noise_multiplier: Positive | None = None
@@ -61,7 +58,7 @@ class Policy(pydantic.BaseModel):
         return self.model_dump(exclude_none=True, exclude={"ledger"})
 
 
-class Limits(pydantic.BaseModel):
+class Limits(Checked, strict=True):
     """The parameters of a release, and the ceiling on the total cost of all releases of a site.
 
     Args:
@@ -70,8 +67,6 @@ class Limits(pydantic.BaseModel):
         max_epsilon: > 0, ceiling on the total epsilon of all releases in the ledger; smaller is stricter.
         delta: in (0, 1), the delta at which epsilon is computed; smaller is stricter.
     """
-
-    model_config = _STRICT
 
     clip_norm: Positive
     noise_multiplier: Positive
@@ -88,10 +83,8 @@ def strictest(limits: Limits, *others: Limits | Policy) -> Limits:
     return Limits(**chosen)
 
 
-class Release(pydantic.BaseModel):
+class Release(Checked, strict=True):
     """One release: job, round (counted from 0), clip norm, noise multiplier, and time (ISO 8601, UTC)."""
-
-    model_config = _STRICT
 
     job: str
     round: int = pydantic.Field(ge=0)
@@ -100,33 +93,24 @@ class Release(pydantic.BaseModel):
     time: str
 
 
-class LedgerContent(pydantic.BaseModel):
+class LedgerContent(Checked):  # not strict: JSON has no tuples
     """The content of the ledger file."""
-
-    # Not strict: JSON has no tuples.
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[2] = 2
     site: str
     releases: tuple[Release, ...] = ()
 
 
-def read_limits(arguments: dict[str, Any]) -> Limits:
-    """Return the limits in a filter's arguments; raise ``SettingsError`` naming the argument that is out of range."""
-    try:
-        return Limits.model_validate(arguments)
-    except pydantic.ValidationError as error:
-        raise SettingsError(f"differential privacy: {first_problem(error, Limits.model_fields)}") from error
-
-
 def read_policy(site: str, path: Path) -> Policy:
     """Return the site's policy, an empty one if the file does not exist; raise ``SettingsError`` if it is invalid."""
     if not os.path.lexists(path):
         return Policy()
+    about = f"site {site}: privacy policy {path}"
     try:
-        return Policy.model_validate(read_json(path))
-    except (DataError, pydantic.ValidationError) as error:
-        raise SettingsError(f"site {site}: privacy policy {path}: {_reason(error, Policy.model_fields)}") from error
+        value = read_json(path)
+    except DataError as error:
+        raise SettingsError(f"{about}: {error}") from error
+    return Policy.read(value, about, SettingsError)
 
 
 def ledger_file(site: str, local: Path) -> Path:
@@ -152,13 +136,10 @@ def ledger_file(site: str, local: Path) -> Path:
 def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
     """Return the ledger in ``path``; raise ``DataError`` naming the file if it is invalid, or not that of ``site``."""
     about = f"privacy ledger {path}" if site is None else f"site {site}: privacy ledger {path}"
-    try:
-        value = read_json(path)
-        if not isinstance(value, dict) or value.pop(CHECKSUM, None) != _checksum(value):
-            raise DataError("the file is damaged: its checksum is not that of its content.")
-        content = LedgerContent.model_validate(value)
-    except (DataError, pydantic.ValidationError) as error:
-        raise DataError(f"{about}: {_reason(error)}") from error
+    value = read_json(path)
+    if not isinstance(value, dict) or value.pop(CHECKSUM, None) != _checksum(value):
+        raise DataError(f"{about}: the file is damaged: its checksum is not that of its content.")
+    content = LedgerContent.read(value, about, DataError)
     if site not in (None, content.site):
         raise DataError(f"{about} is that of site {content.site!r}.")
     return content
@@ -167,10 +148,6 @@ def read_ledger(path: Path, site: str | None = None) -> LedgerContent:
 def _checksum(value: Mapping[str, Any]) -> str:
     """Return the digest of a ledger's content as it is read back; it detects damage, not forgery."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _reason(error: Exception, known: Collection[str] = ()) -> str:
-    return first_problem(error, known) if isinstance(error, pydantic.ValidationError) else str(error)
 
 
 class Ledger:

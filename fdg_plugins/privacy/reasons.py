@@ -7,13 +7,14 @@ what the server reads, so that the id arrives.
 """
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from nvflare.apis.fl_context import FLContext
 
 from fdg_plugins.errors import LONGEST_QUOTE, FDGError, PartError, one_line, raised_at, visible
-from fdg_plugins.flare.simulator import is_simulated_site
-from fdg_plugins.flare.site_file import site_config_of
+from fdg_plugins.flare.context import is_simulated_site, site_config_of
 
 
 class Reason(NamedTuple):
@@ -33,6 +34,21 @@ def texts_of(error: Exception) -> tuple[str, str]:
     kind = type(error).__name__
     place = f" (in {raised_at(error)})" if error.__traceback__ else ""
     return f"{kind}: {(str(error).splitlines() or ['no message'])[0]}{place}", f"unforeseen error ({kind})."
+
+
+class RefusedError(FDGError):
+    """An answer does not leave the site: its rules do not cover it, or cannot be kept."""
+
+
+@contextmanager
+def failing_closed(what: str) -> Iterator[None]:
+    """Raise ``RefusedError`` for any unforeseen error of ``what``, with its type alone: its text may quote the data."""
+    try:
+        yield
+    except FDGError:
+        raise
+    except Exception as error:
+        raise RefusedError(f"{what} failed with {type(error).__name__}.", public=True) from error
 
 
 def make_reason(full: str, public: str, *, names: bool) -> Reason:

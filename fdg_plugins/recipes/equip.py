@@ -6,17 +6,10 @@ from typing import Any
 from nvflare.client.config import TransferType
 from nvflare.recipe.spec import Recipe
 
+from fdg_plugins import filters
 from fdg_plugins.aggregators import UpdateAggregator, make_aggregator
 from fdg_plugins.controllers.host import ExchangeHost, check_hosted
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.filters import (
-    ExchangeCheckFilter,
-    ExchangeReceiveFilter,
-    ExchangeReportFilter,
-    ExchangeSendFilter,
-    GapCheckFilter,
-    GapReportFilter,
-)
 from fdg_plugins.flare.components import GAP
 from fdg_plugins.messages import REPORT_GAP, REPORT_TRAINING_LOSS, TASK_TRAIN
 from fdg_plugins.objectives import OBJECTIVES, make_objective
@@ -63,15 +56,15 @@ def equip(recipe: Recipe, method: str, *, head: str | None = None, metric: str =
     host = None if parts.objective == PLAIN else _host(parts.objective, head, settings)
     with_gap = any(GAP in record.reports for record in parts.records)
     if with_gap:
-        recipe.add_client_output_filter(GapReportFilter(metric), tasks=TASKS)
+        recipe.add_client_output_filter(filters.GapReportFilter(metric), tasks=TASKS)
     if host is not None:
         recipe._job.to_server(host, id=HOST_ID)
-        recipe.add_server_output_filter(ExchangeSendFilter(), tasks=TASKS)
-        recipe.add_client_input_filter(ExchangeReceiveFilter(), tasks=TASKS)
-        recipe.add_client_output_filter(ExchangeReportFilter(), tasks=TASKS)
-        recipe.add_server_input_filter(ExchangeCheckFilter(), tasks=TASKS)
+        recipe.add_server_output_filter(filters.ExchangeSendFilter(), tasks=TASKS)
+        recipe.add_client_input_filter(filters.ExchangeReceiveFilter(), tasks=TASKS)
+        recipe.add_client_output_filter(filters.ExchangeReportFilter(), tasks=TASKS)
+        recipe.add_server_input_filter(filters.ExchangeCheckFilter(), tasks=TASKS)
     if with_gap:
-        recipe.add_server_input_filter(GapCheckFilter(), tasks=TASKS)
+        recipe.add_server_input_filter(filters.GapCheckFilter(), tasks=TASKS)
     recipe._job.set_app_packages([PACKAGE])
     return recipe
 
@@ -90,12 +83,8 @@ def _check_aggregator(aggregator: UpdateAggregator, report: str | None) -> None:
 
 
 def _host(part: str, head: str | None, settings: dict[str, Any]) -> ExchangeHost:
-    hosted = OBJECTIVES.known(part).hosted
-    if hosted is None:
-        expected = "one that your own script can take part in, such as FedDIM's 'dim' or FedIIR's 'iir'"
-        raise SettingsError(field="objective", value=part, expected=expected)
+    spec = {"name": part, **(OBJECTIVES.known(part).hosted or {}), **settings}
+    check_hosted(make_objective(spec))
     if not head:
         raise SettingsError(field="head", value=head, expected=f"the dotted name of the head, which {part!r} reads")
-    spec = {"name": part, **hosted, **settings}
-    check_hosted(make_objective(spec))
     return ExchangeHost(spec, head)

@@ -14,17 +14,10 @@ from nvflare.job_config.defs import FilterType
 from nvflare.job_config.fed_app_config import FedAppConfig
 from nvflare.job_config.fed_job_config import FedJobConfig
 
+from fdg_plugins import filters
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors import SiteExecutor
-from fdg_plugins.filters import (
-    ExchangeCheckFilter,
-    ExchangeReceiveFilter,
-    ExchangeReportFilter,
-    ExchangeSendFilter,
-    RoundedUpdateReceiveFilter,
-    RoundedUpdateSendFilter,
-)
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
@@ -95,9 +88,9 @@ class FederationJob(FedJob):
     def _set_all_apps(self) -> None:
         """Pass the apps to the job's config; FLARE itself supports one app for all, or one for every single site."""
         server, site = (self._deploy_map[target].get_app_config() for target in APPS)
-        for _, filters in site.task_result_filters:
+        for _, chain in site.task_result_filters:
             # Rounding comes last, even after filters added later: noise for privacy is rounded too.
-            filters.sort(key=lambda one: isinstance(one, RoundedUpdateSendFilter))
+            chain.sort(key=lambda one: isinstance(one, filters.RoundedUpdateSendFilter))
         self.job.add_fed_app(APPS[SERVER_SITE_NAME], FedAppConfig(server_app=server))
         self.job.add_fed_app(APPS[ALL_SITES], FedAppConfig(client_app=site))
         self.job.set_site_app(SERVER_SITE_NAME, APPS[SERVER_SITE_NAME])
@@ -148,7 +141,7 @@ def federation_job(
     name: str, sites: Sequence[str], controller: FederationController, made: JobSettings
 ) -> FederationJob:
     """Return the job of a method with the filters that its settings need."""
-    job, objective, gap = FederationJob(name, sites), made.objective, made.gap
+    job, objective = FederationJob(name, sites), made.objective
     rounds_updates = made.protocol.get("update_precision") == "bfloat16"
     # FLARE can offload to files only tensors that arrive in chunks.
     in_messages = NETWORKS.get(made.protocol["model"]).small and not made.protocol.get("enable_tensor_disk_offload")
@@ -158,20 +151,20 @@ def federation_job(
     add_site_and_transport(job, tasks, IN_MESSAGES if in_messages else IN_CHUNKS)
     data, result, exchanges = FilterType.TASK_DATA, FilterType.TASK_RESULT, objective.report is not None
     if rounds_updates:  # the server's filter precedes all others; the sites' comes last, at each export
-        job.to_server(RoundedUpdateReceiveFilter(), filter_type=result, tasks=[TASK_TRAIN])
+        job.to_server(filters.RoundedUpdateReceiveFilter(), filter_type=result, tasks=[TASK_TRAIN])
     # Sites pack last what their own privacy filters must see; the server unpacks in reverse order.
-    reporting = [(TASK_TRAIN, gap)] if not objective.probes else [(TASK_PROBE, None), (TASK_TRAIN, gap)]
-    for task, gaps in reporting:
-        if gaps is not None:
-            job.to_clients(gaps.report, filter_type=result, tasks=[task])
+    for task in (TASK_PROBE, TASK_TRAIN) if objective.probes else (TASK_TRAIN,):
+        metric = made.gap_metric if task == TASK_TRAIN else None
+        if metric is not None:
+            job.to_clients(filters.GapReportFilter(metric), filter_type=result, tasks=[task])
         if exchanges:
-            job.to_clients(ExchangeReportFilter(), filter_type=result, tasks=[task])
-            job.to_server(ExchangeCheckFilter(), filter_type=result, tasks=[task])
-        if gaps is not None:
-            job.to_server(gaps.check, filter_type=result, tasks=[task])
+            job.to_clients(filters.ExchangeReportFilter(), filter_type=result, tasks=[task])
+            job.to_server(filters.ExchangeCheckFilter(), filter_type=result, tasks=[task])
+        if metric is not None:
+            job.to_server(filters.GapCheckFilter(), filter_type=result, tasks=[task])
     if exchanges:
-        job.to_server(ExchangeSendFilter(), filter_type=data, tasks=[TASK_TRAIN])
-        job.to_clients(ExchangeReceiveFilter(), filter_type=data, tasks=[TASK_TRAIN])
+        job.to_server(filters.ExchangeSendFilter(), filter_type=data, tasks=[TASK_TRAIN])
+        job.to_clients(filters.ExchangeReceiveFilter(), filter_type=data, tasks=[TASK_TRAIN])
     if rounds_updates:
-        job.to_clients(RoundedUpdateSendFilter(), filter_type=result, tasks=[TASK_TRAIN])
+        job.to_clients(filters.RoundedUpdateSendFilter(), filter_type=result, tasks=[TASK_TRAIN])
     return job

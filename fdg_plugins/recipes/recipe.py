@@ -11,7 +11,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
-from fdg_plugins.objectives.network import check_any_network, check_brought_network
+from fdg_plugins.objectives.network import check_brought_network, check_network
 from fdg_plugins.plans import job_settings, setting_names
 from fdg_plugins.plugins.composition import combined, parse_method
 from fdg_plugins.plugins.files import files_behind, load_file
@@ -75,7 +75,7 @@ class FDGRecipe(Recipe):
             sites, settings["sites"] = None, sites
         made = job_settings(parse_method(method), dataset, settings)
         self.method, self.dataset, self.plans = made.method.name, dataset, made.plans
-        check_any_network(self.plans.real.protocol)
+        check_network(self.plans.real.protocol)
         uses = uses_of(made.aggregator_spec, (made.protocol, made.stand_in), {})
         files = dict(sorted({**files, **files_behind(uses.names)}.items()))
         if files:

@@ -237,10 +237,7 @@ def notes_on(result: EvaluationResult) -> Iterator[str]:
     """Yield what a reader of the table should know."""
     for model in (one.name for one in result.models):
         if scores := [site.models[model] for site in result.sites.values() if model in site.models]:
-            remarks = [
-                *result.learned.remarks(pooled_sums(scores), result.classes),
-                *result.learned.remarks_on_counts(result.counts(scores), result.classes),
-            ]
+            remarks = result.learned.remarks(pooled_sums(scores), result.counts(scores), result.classes)
             yield from [f"{POOLED}, {model}: {'; '.join(remarks)}."] if remarks else []
     yield from (f"not evaluated: {site}: {reason}" for site, reason in result.left_out.items())
     for site, one in result.sites.items():

@@ -221,9 +221,9 @@ class RunRecord(Recorded):
         found: dict[str, dict[str, float]] = {}
         counts = self.counts_by_domain(scores)
         for domain, sums in self.sums_by_domain(scores).items():
-            asked = self.task.counted_values(counts.get(domain, {}))
-            for name, value in (*self.task.derived(sums).items(), *((name, one.value) for name, one in asked.items())):
-                found.setdefault(name, {})[domain] = value
+            for name, score in self.task.summary(sums, counts.get(domain, {})).items():
+                if name != self.score.name:
+                    found.setdefault(name, {})[domain] = score.value
         return found
 
     @property

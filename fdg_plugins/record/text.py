@@ -122,10 +122,7 @@ def final_table(record: RunRecord) -> str:
     last = next(reversed(record.standing), None)
     counts = {} if last is None else record.counts_by_domain(last.sites)
     for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():
-        remarks = [*record.task.remarks(sums, record.classes)]
-        if domain in counts:
-            remarks += record.task.remarks_on_counts(counts[domain], record.classes)
-        if remarks:
+        if remarks := record.task.remarks(sums, counts.get(domain, {}), record.classes):
             lines.append(f"{domain}, last model: {'; '.join(remarks)}.")
     if any(evaluation.personal is not None for evaluation in record.evaluations):
         lines.append("Personal: each site's own model on its validation split. The target has none.")

@@ -10,7 +10,7 @@ Shapes: logits ``[B, Y]``; labels ``[B]`` int64 in training; in an evaluation la
 with attributes in {0, 1}. So no loss and no method ever receives an attribute. The groups are the 2 Y pairs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -19,6 +19,7 @@ import torch
 
 from fdg_plugins.plugins.reports import REPORT_GROUPS
 from fdg_plugins.tasks.classification import ACCURACY, Classification
+from fdg_plugins.tasks.counts import Bounded, Counts, exactly
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import SumAndCount, Sums
 
@@ -44,14 +45,13 @@ class GroupClassification(Classification):
         labels, attributes = targets.unbind(dim=1)
         correct = logits.argmax(dim=1) == labels
         sums = dict(super().sums(logits, labels))
-        for label, attribute, name in _groups(logits.shape[1]):
+        for name, (label, attribute) in _groups(logits.shape[1]).items():
             members = (labels == label) & (attributes == attribute)
             sums[name] = Sum((correct & members).sum(), members.sum())
         return sums
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
-        titles = {name: f"Accuracy of class {label}, attribute {one}" for label, one, name in _groups(num_classes)}
-        return (ACCURACY, *(ScoreKind(name, title, always=False) for name, title in titles.items()))
+        return (ACCURACY, *(ScoreKind(name, name, always=False) for name in _groups(num_classes)))
 
     def complaint(self, sums: Sums, images: int, num_classes: int) -> str | None:
         """Every image is of one group, so images and correct images add up to those of the accuracy."""
@@ -63,18 +63,19 @@ class GroupClassification(Classification):
             return "the images of its groups do not add up to those of its accuracy"
         return None
 
-    def derived(self, sums: Sums) -> Mapping[str, float]:
+    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
         each = [correct / count for correct, count in _of_groups(sums).values()]
-        return {WORST_GROUP.name: min(each)} if each else {}
+        return ({WORST_GROUP.name: exactly(min(each))} if each else {}) | super().summary(sums, counts)
 
-    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
-        words = {name: f"class {classes[label]}, attribute {one}" for label, one, name in _groups(len(classes))}
-        missing, found = [words[name] for name in words if name not in sums], _of_groups(sums)
-        absent = (f"no image of {', nor of '.join(missing)}",) if missing else ()
-        if not found:
-            return absent
-        name, (correct, images) = min(found.items(), key=lambda one: one[1][0] / one[1][1])
-        return (f"worst group {words[name]} ({WORST_GROUP.text(correct / images)} of {images:,} images)", *absent)
+    def remarks(self, sums: Sums, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
+        groups = {name: f"class {classes[at]}, attribute {one}" for name, (at, one) in _groups(len(classes)).items()}
+        missing, found = [words for name, words in groups.items() if name not in sums], _of_groups(sums)
+        remarks = [f"no image of {', nor of '.join(missing)}"] if missing else []
+        if found:
+            name, (correct, images) = min(found.items(), key=lambda one: one[1][0] / one[1][1])
+            worst = f"{groups[name]} ({WORST_GROUP.text(correct / images)} of {images:,} images)"
+            remarks = [f"worst group {worst}", *remarks]
+        return (*remarks, *super().remarks(sums, counts, classes))
 
 
 GROUP_CLASSIFICATION = GroupClassification()
@@ -84,7 +85,7 @@ def _of_groups(sums: Sums) -> dict[str, SumAndCount]:
     return {name: one for name, one in sums.items() if name.startswith(f"{ACCURACY.name}_")}
 
 
-def _groups(num_classes: int) -> Iterator[tuple[int, int, str]]:
-    """Yield label, attribute and the name of the score of each group."""
-    for label, attribute in product(range(num_classes), range(ATTRIBUTES)):
-        yield label, attribute, f"{ACCURACY.name}_{label}_{attribute}"
+def _groups(num_classes: int) -> dict[str, tuple[int, int]]:
+    """Return label and attribute of each group, by the name of its score."""
+    pairs = product(range(num_classes), range(ATTRIBUTES))
+    return {f"{ACCURACY.name}_{label}_{attribute}": (label, attribute) for label, attribute in pairs}

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import pad
 
 from fdg_plugins.errors import load_extra
-from fdg_plugins.tasks.counts import Bounded, Counts, mean_from, mean_of
+from fdg_plugins.tasks.counts import Bounded, Counts, exactly, mean_from, mean_of
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.task import Sums, Task
 
@@ -101,7 +101,8 @@ class Segmentation(Task):
         )
         each = each.double()
         sums = {DICE.name: Sum(each.mean(dim=1).sum(), len(targets))}
-        sums |= {name: Sum(each[:, number - 1].sum(), len(targets)) for number, name in _by_class("dice", classes)}
+        several = range(1, classes) if classes > 2 else ()  # of a single class there is nothing to tell apart
+        sums |= {f"{DICE.name}_{number}": Sum(each[:, number - 1].sum(), len(targets)) for number in several}
         for number in range(1, classes):
             predicted, true = found == number, targets == number
             outcomes = (predicted & true, predicted & ~true, ~predicted & true)
@@ -123,9 +124,9 @@ class Segmentation(Task):
 
     def kinds(self, num_classes: int) -> tuple[ScoreKind, ...]:
         numbers = range(1, num_classes)
-        named = [name for _, name in _by_class("dice", num_classes)]
+        named = [f"{DICE.name}_{number}" for number in numbers if num_classes > 2]
         named += [f"{kind}_{number}" for number in numbers for kind in _KINDS_OF_VOXELS]
-        found = [DICE, *(ScoreKind(name, name.replace("_", " ").capitalize()) for name in named)]
+        found = [DICE, *(ScoreKind(name, name) for name in named)]
         if self.scores:
             distances = [replace(HAUSDORFF, name=f"{HAUSDORFF.name}_{number}") for number in numbers]
             squares = [replace(one, name=f"squared_{one.name}", highest=one.highest**2) for one in (*distances, DICE)]
@@ -145,33 +146,28 @@ class Segmentation(Task):
             return "its voxels by outcome contradict each other"
         return None
 
-    def derived(self, sums: Sums) -> Mapping[str, float]:
-        """Return the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
+    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
+        """Add the pooled Dice, ``2 TP / (2 TP + FP + FN)`` over all voxels, as the mean over foreground classes.
 
         A class that is nowhere, in truth and prediction, has 1. The Hausdorff distance is the mean over classes that
-        have one.
+        have one. Standard errors follow from the sums of squares, if there are any.
         """
         voxels = _voxels(sums)
         each = [2 * hit / (2 * hit + false + missed) if hit + false + missed else 1.0 for hit, false, missed in voxels]
-        found = {POOLED_DICE.name: sum(each) / len(each)}
-        distances = [total / count for name, (total, count) in sums.items() if name.startswith(HAUSDORFF.name)]
-        return found | ({HAUSDORFF.name: sum(distances) / len(distances)} if distances else {})
-
-    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
-        found = super().summary(sums, counts)
-        distances = [name for name in sums if name.startswith(HAUSDORFF.name)]
-        for name, parts in ((DICE.name, [DICE.name]), (HAUSDORFF.name, distances)):
-            means = [mean_from(*sums[one], sums[f"squared_{one}"][0]) for one in parts if f"squared_{one}" in sums]
-            if (mean := mean_of(means)) is not None:
-                found[name] = mean
+        found = super().summary(sums, counts) | {POOLED_DICE.name: exactly(sum(each) / len(each))}
+        for kind in (DICE, HAUSDORFF):
+            parts = [name for name in sums if name.startswith(kind.name) and f"squared_{name}" in sums]
+            if (mean := mean_of([mean_from(*sums[one], sums[f"squared_{one}"][0]) for one in parts])) is not None:
+                found[kind.name] = mean
         return found
 
-    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return over how many images the Hausdorff distance of each class is, if not over all."""
-        counts = {number: sums.get(f"{HAUSDORFF.name}_{number}", (0, 0))[1] for number in range(1, len(classes))}
-        images = sums[DICE.name][1]
-        few = [f"{count} of {classes[number]}" for number, count in counts.items() if count < images]
-        return (f"Hausdorff distance over {', '.join(few)} of {images} images",) if self.scores and few else ()
+    def remarks(self, sums: Sums, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
+        """Add over how many images the Hausdorff distance of each class is, if not over all."""
+        remarks, images = super().remarks(sums, counts, classes), sums[DICE.name][1]
+        over = {one: sums.get(f"{HAUSDORFF.name}_{number}", (0, 0))[1] for number, one in enumerate(classes) if number}
+        few = [f"{count} of {name}" for name, count in over.items() if count < images]
+        told = (f"Hausdorff distance over {', '.join(few)} of {images} images",) if self.scores and few else ()
+        return told + remarks
 
     # --- how methods read a network ---
 
@@ -186,11 +182,6 @@ class Segmentation(Task):
 
 
 SEGMENTATION = Segmentation()
-
-
-def _by_class(prefix: str, classes: int) -> list[tuple[int, str]]:
-    """Return number and score of each foreground class; of a single one there is nothing to tell apart."""
-    return [(number, f"{prefix}_{number}") for number in range(1, classes)] if classes > 2 else []
 
 
 def _voxels(sums: Sums) -> list[tuple[float, ...]]:

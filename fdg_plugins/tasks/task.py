@@ -32,11 +32,11 @@ class Task(ABC):
 
     ``one_class_per_image``: whether a sample is an image; methods that require this reject other tasks.
     ``has_classes``: whether every sample has one class; ``by_pixel``: whether samples are pixels, so that a network has
-    one feature vector for each, and most samples are of one class. ``derived_kinds``: the scores that follow from the
-    sums of others. ``report``: the declared report that the scores are, beyond loss and primary score, which a site may
-    forbid; None if they tell no more. ``packages``: those of an optional extra without which no model can be trained or
-    evaluated. ``can_score``: the names of scores that can be asked for. ``scores``: those that were (:meth:`asked`),
-    which evaluations have beside the task's own.
+    one feature vector for each, and most samples are of one class. ``derived_kinds``: the scores that :meth:`summary`
+    derives from the sums of others. ``report``: the declared report that the scores are, beyond loss and primary score,
+    which a site may forbid; None if they tell no more. ``packages``: those of an optional extra without which no model
+    can be trained or evaluated. ``can_score``: the names of scores that can be asked for. ``scores``: those that were
+    (:meth:`asked`), which evaluations have beside the task's own.
     """
 
     one_class_per_image: ClassVar[bool]
@@ -56,16 +56,10 @@ class Task(ABC):
 
     def asked(self, scores: Sequence[str]) -> Self:
         """Return this task with the ``scores`` that evaluations shall also have; raise ``SettingsError`` for others."""
-        if tuple(scores) == self.scores:
-            return self
         for name in (one for one in scores if self.kind_asked(one) is None):
             expected = f"for task {self.name!r}: {', '.join(self.can_score) or 'no score beside its own'}"
             raise SettingsError(field="scores", value=name, expected=expected, public=True)
         return replace(self, scores=tuple(dict.fromkeys(scores)))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.name,)
 
     def check_packages(self) -> None:
         """Raise ``SettingsError`` if one of the ``packages`` is not installed on this machine."""
@@ -119,19 +113,29 @@ class Task(ABC):
                 return f"its {name} is {total / count:g}, expected a number from {kind.lowest:g} to {kind.highest:g}"
         return None
 
-    def derived(self, sums: Sums) -> Mapping[str, float]:
-        """Return the value of each of the ``derived_kinds``, by name, from the ``sums`` of any number of images."""
-        return {}
-
     def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
-        """Return the primary score, the derived ones and those from ``counts``, with standard errors if known."""
-        total, count = sums[self.score.name]
-        values = {self.score.name: total / count, **self.derived(sums)}
-        return {name: exactly(one) for name, one in values.items()} | self.counted_values(counts)
+        """Return the primary score, and all that follow from the sums and counts of any number of images, by name.
 
-    def remarks(self, sums: Sums, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return what a reader of the derived scores of these ``sums`` should know, each as part of a sentence."""
-        return ()
+        Of a score from counts, the mean over classes has its name, that of a class ``<name>_<class number>``; those of
+        which there is no image are left out.
+        """
+        total, count = sums[self.score.name]
+        found = {self.score.name: exactly(total / count)}
+        for one in filter(None, map(self.counted, self.scores)):
+            found |= one.values(counts[one.reads]) if one.reads in counts else {}
+        return found
+
+    def remarks(self, sums: Sums, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return what a reader of the :meth:`summary` should know, each as part of a sentence."""
+        found, remarks = self.summary(sums, counts), []
+        for kind in (kind for kind in self.summary_kinds if kind.name in found):
+            value, lowest, highest, _ = found[kind.name]
+            if (bound := max(value - lowest, highest - value)) > 0:
+                remarks.append(f"{kind.title} within {kind.factor * bound:.2f}")
+        few = () if (images := support(counts)) is None else zip(classes, images.tolist(), strict=True)
+        if marked := [f"{name} ({count})" for name, count in few if count < FEWEST]:
+            remarks.append(f"fewer than {FEWEST} images of {', '.join(marked)}")
+        return tuple(remarks)
 
     # --- scores that are asked for ---
 
@@ -155,12 +159,12 @@ class Task(ABC):
     @property
     def reports(self) -> tuple[str, ...]:
         """The declared reports that the scores are, each of which a site may forbid."""
-        return (*([] if self.report is None else [self.report]), *([REPORT_SCORES] if self.scores else []))
+        return tuple(filter(None, (self.report, REPORT_SCORES if self.scores else None)))
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The names of the counts that the ``scores`` need."""
-        return tuple(dict.fromkeys(one.reads for one in map(self.counted, self.scores) if one is not None))
+        return tuple(dict.fromkeys(one.reads for one in filter(None, map(self.counted, self.scores))))
 
     def read_counts(self, packed: Mapping[str, Sequence[int]], num_classes: int) -> Counts:
         """Return the counts in a message, by name; raise ``ValueError`` for other names or another size."""
@@ -190,27 +194,6 @@ class Task(ABC):
             if int(found.max()) > images or (totals != images).any():
                 return f"its {name} do not count {images} images each"
         return None
-
-    def counted_values(self, counts: Counts) -> dict[str, Bounded]:
-        """Return the ``scores`` that follow from the ``counts`` of any number of images, by name.
-
-        The mean over classes has the name of the score, that of a class ``<name>_<class number>``; those of which there
-        is no image are left out.
-        """
-        asked = [one for one in map(self.counted, self.scores) if one is not None and one.reads in counts]
-        return {name: value for one in asked for name, value in one.values(counts[one.reads]).items()}
-
-    def remarks_on_counts(self, counts: Counts, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return what a reader of the scores from ``counts`` should know, as parts of a sentence."""
-        found, remarks = self.counted_values(counts), []
-        for kind in (kind for kind in self.summary_kinds if kind.name in found):
-            value, lowest, highest, _ = found[kind.name]
-            if (bound := max(value - lowest, highest - value)) > 0:
-                remarks.append(f"{kind.title} within {kind.factor * bound:.2f}")
-        few = () if (images := support(counts)) is None else zip(classes, images.tolist(), strict=True)
-        if marked := [f"{name} ({count})" for name, count in few if count < FEWEST]:
-            remarks.append(f"fewer than {FEWEST} images of {', '.join(marked)}")
-        return tuple(remarks)
 
     # --- how methods read a network ---
 
@@ -255,11 +238,6 @@ class Score:
     count: int
     sums: Sums
     counts: Counts = field(default_factory=dict)
-
-    def value(self, name: str) -> float:
-        """Return the score called ``name``."""
-        total, count = self.sums[name]
-        return total / count
 
 
 class Accumulator:

@@ -2,13 +2,13 @@
 """The inputs on which all contracts are tested: small models, updates of every kind, and the sites' reports."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from fdg_plugins.aggregators import Contribution, RunFacts, UpdateAggregator, take_step
 from fdg_plugins.aggregators.contributions import read_contribution
@@ -110,11 +110,6 @@ def training_report(site: str, steps: int) -> TrainReport:
     )
 
 
-def gap_of(site: str, number: int) -> float:
-    """Return a site's gap in a round; rounds differ by more than a shift and a scale, which a rule may ignore."""
-    return (-1) ** number * GAPS.get(site, 0.0) + 0.1 * number
-
-
 def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, number: int = 0) -> FLModel:
     """Return a contribution as a workflow passes it on, with all metadata that a weighting or direction may need."""
     told = training_report(site, STEPS.get(site, 1) if steps is None else steps)
@@ -122,7 +117,8 @@ def message(site: str, params: Mapping[str, Any], *, steps: int | None = None, n
         META_SITE: site,
         META_SAMPLES: SITES.get(site, 1),
         META_REPORT: told.model_dump(mode="json"),
-        META_CHECKED_REPORTS: {REPORT_GAP: gap_of(site, number)},
+        # Gaps of rounds differ by more than a shift and a scale, which a rule may ignore.
+        META_CHECKED_REPORTS: {REPORT_GAP: (-1) ** number * GAPS.get(site, 0.0) + 0.1 * number},
     }
     return FLModel(params_type=ParamsType.DIFF, params=dict(params), meta=meta)
 
@@ -133,24 +129,15 @@ def contributions(sites: Iterable[str] = SITES, number: int = 0) -> list[Contrib
     return [read_contribution(message(site, update, number=number), None) for site in sorted(sites)]
 
 
-@dataclass(frozen=True)
-class InFile:
-    """What FLARE hands over in place of a tensor that it keeps in a file."""
-
-    file_path: str
-    key: str
-
-    def materialize(self) -> torch.Tensor:
-        """Return the tensor."""
-        return load_file(self.file_path)[self.key]
-
-
-def in_files(update: Params, folder: Path) -> dict[str, InFile]:
+def in_files(update: Params, folder: Path) -> dict[str, Any]:
     """Return an update whose parameters are in files below ``folder``, as FLARE's tensor disk offload keeps them."""
     folder.mkdir(parents=True)
+    references = {}
     for name, value in update.items():
-        save_file({name: value}, folder / f"{name}.safetensors")
-    return {name: InFile(str(folder / f"{name}.safetensors"), name) for name in update}
+        file = folder / f"{name}.safetensors"
+        save_file({name: value}, file)
+        references[name] = SimpleNamespace(file_path=str(file), key=name, materialize=value.clone)
+    return references
 
 
 def layout_of(updates: Updates) -> ModelLayout:

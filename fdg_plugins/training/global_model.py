@@ -59,9 +59,8 @@ class GlobalModel:
         Raises ``FDGError`` and leaves the model unchanged if a value would become infinite or NaN.
         """
         # A step has the form of the updates, and FLARE's privacy filters convert tensors to NumPy arrays.
-        moved = {
-            name: self.state[name] + torch.as_tensor(step[name]).to(self.state[name].dtype) for name in self.layout
-        }
+        before = {name: self.state[name] for name in self.layout}
+        moved = {name: value + torch.as_tensor(step[name]).to(value.dtype) for name, value in before.items()}
         for name, value in moved.items():
             if name.endswith(VARIANCE):
                 value.clamp_(min=0)  # a mean of variances is not negative, but privacy noise can make it so
@@ -124,13 +123,15 @@ def initial_model(protocol: Protocol, num_classes: int, num_sites: int = 1) -> S
     file, sha256 = named_weights(os.environ)
     record = load_pretrained(model, protocol.model, protocol.pretrained, file, sha256, protocol.normalization)
     check_brought_network(protocol, model)
-    check_network(model, protocol)
+    check_network(protocol, model)
     model = adapt_model(model, protocol)
-    exchange = make_objective(protocol.objective).exchange(model, num_classes, num_sites)
+    objective = make_objective(protocol.objective)
+    exchange = objective.exchange(model, num_classes, num_sites)
     shared = travel_rules(model, protocol).names(Rule.SHARED)
     reestimated = norm_layers(model, reestimated_layers(model, protocol), torch.zeros(image_shape(protocol)))
     start = GlobalModel(model.state_dict(), parameter_kinds(model), shared, reestimated)
-    return Start(start, record, exchange, model.last_layer_names)
+    named = None if exchange is None else objective.named(exchange)
+    return Start(start, record, named, model.last_layer_names)
 
 
 def named_weights(environment: Mapping[str, str]) -> tuple[Path | None, str | None]:

@@ -155,11 +155,9 @@ class SiteSession:
         expected, received = _shapes(model.state_dict()), _shapes(state)
         if expected != received:
             name = min(set(expected.items()) ^ set(received.items()))[0]
-            raise SettingsError(
-                f"parameter {name!r} of the model received has shape {received.get(name)}, "
-                f"but {self.protocol.model!r} here has {expected.get(name)}.",
-                public=True,
-            )
+            came = f"parameter {name!r} of the model received has shape {received.get(name)}"
+            text = f"{came}, but {self.protocol.model!r} here has {expected.get(name)}."
+            raise SettingsError(text, public=True)
         values = {**state, **(personal or {})}
         if shared is None:
             model.load_state_dict(values)

@@ -4,6 +4,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -53,7 +54,7 @@ class SiteImages:
         self.site = site
         self.config = config
         self.protocol = protocol
-        self.device = device
+        self._loading: dict[str, Any] = {"image_size": protocol.image_size, "workers": config.workers, "device": device}
         root = find_data_root(protocol.dataset, config.data_root, cache)
         self.stand_in = root.stand_in
         by_name, part = dataset_spec(protocol.dataset).share_of(site)
@@ -90,14 +91,7 @@ class SiteImages:
 
     def unchanged(self, samples: Sequence[Sample]) -> Batches:
         """Return the batches of ``samples`` in their order, not augmented."""
-        return evaluation_batches(
-            self.data,
-            samples,
-            image_size=self.protocol.image_size,
-            batch_size=EVALUATION_BATCH,
-            workers=self.config.workers,
-            device=self.device,
-        )
+        return evaluation_batches(self.data, samples, batch_size=EVALUATION_BATCH, **self._loading)
 
     def reported(self, *, shuffled: bool = False) -> Batches:
         """Return the batches of the training split, not augmented, as methods report on them.
@@ -106,38 +100,31 @@ class SiteImages:
         """
         return reported_batches(
             self.data,
-            image_size=self.protocol.image_size,
             batch_size=EVALUATION_BATCH,
             seed=self.protocol.seed,
             scope=(self.site, "statistics") if shuffled else (self.site,),
             shuffled=shuffled,
-            workers=self.config.workers,
-            device=self.device,
+            **self._loading,
         )
 
     def epochs(self, count: int, round_number: int, *purpose: str) -> Iterator[Batches]:
         """Return the augmented training batches of each of ``count`` epochs, drawn for the round and the purpose."""
         return training_epochs(
             self.data,
-            image_size=self.protocol.image_size,
             batch_size=self.protocol.batch_size,
             seed=self.protocol.seed,
             scope=(self.site, round_number, *purpose),
             epochs=count,
             augmentation=AugmentationRanges(self.protocol.crop_scale, self.protocol.color_jitter),
-            workers=self.config.workers,
-            device=self.device,
+            **self._loading,
         )
 
     def _open(self, left_out: frozenset[str], *, whole: bool = False) -> DomainData:
         """Return the site's part of its domain, or the ``whole`` domain, without some images."""
         settings = self.protocol
         shares = (settings.dirichlet_alpha, settings.least_images, settings.mix_share)
-        mixed = (
-            allotted_sites(settings.dataset, settings.target, settings.model_dump())
-            if settings.partition == MIX
-            else {}
-        )
+        mixes = settings.partition == MIX
+        mixed = allotted_sites(settings.dataset, settings.target, settings.model_dump()) if mixes else {}
         partition = Partition(settings.partition, *shares, tuple(mixed.items()))
         return open_domain(
             self._root,

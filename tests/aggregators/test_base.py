@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the base class sees to: what it takes of FLARE's messages, what it refuses, its settings and its metrics."""
+"""What the base class sees to: messages, refusals, settings, metrics, and what is measured of the step really made."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,34 @@ from nvflare.apis.dxo import DataKind, from_shareable
 from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.fl_context import FLContext, FLContextManager
 from nvflare.apis.shareable import Shareable
-from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
-from fdg_plugins.aggregators import AGGREGATORS, UpdateAggregator, make_aggregator, make_weighting
+from fdg_plugins.aggregators import AGGREGATORS, Contribution, UpdateAggregator, make_aggregator, make_weighting
+from fdg_plugins.aggregators import base as base_module
+from fdg_plugins.aggregators.contributions import Direction
+from fdg_plugins.core import gram as gram_module
+from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedga import FedGAAggregator
-from fdg_plugins.testing.inputs import message, random_update
+from fdg_plugins.methods.fedomg import FedOMGAggregator
+from fdg_plugins.record.round_record import AggregationRecord
+from fdg_plugins.testing.inputs import (
+    SITES,
+    TRAINABLE,
+    UNEQUAL_CLASSES,
+    flat,
+    message,
+    random_update,
+    random_updates,
+    run_round,
+)
 from tests.aggregators.trained_sites import contribution
 
 Params = dict[str, Any]
@@ -178,3 +194,80 @@ def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number
             aggregator.accept_model(answer(site, None, 1, gap))
         gains.append(aggregator.aggregate_model().meta[META_REPORT]["weights"][0] - before)
     assert gains == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+OTHER = {name: torch.full_like(random_updates()["art"][name], 0.5) for name in TRAINABLE}
+
+
+class OwnStep(FedOMGAggregator):
+    """One that makes another step of each parameter, beside its parent's direction."""
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        return OTHER[name]
+
+
+class Silent(FedAvgAggregator):
+    """One that aggregates as it likes, and reports nothing."""
+
+    def aggregate_model(self) -> FLModel:
+        params = {**super().aggregate_model().params, **OTHER}
+        return FLModel(params_type=ParamsType.DIFF, params=params)
+
+
+class Halved(FedOMGAggregator):
+    """One that asks its parent for the direction of other updates, and boasts."""
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        half = [
+            replace(
+                one, update={**one.update, **{name: 0.5 * whole(value) for name, value in self._trainable(one).items()}}
+            )
+            for one in contributions
+        ]
+        found = super().direction(weights, half)
+        return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
+
+
+def test_an_aggregator_of_somebody_elses_is_measured_by_its_step() -> None:
+    cases: list[type[UpdateAggregator]] = [OwnStep, Silent, Halved]
+    for kind in cases:
+        updates = random_updates()
+        result = run_round(kind(server_lr=0.5), updates)
+        record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
+        for site, update in updates.items():
+            own = flat(update)
+            assert record.update_norms[site] == pytest.approx(float(own.norm()))
+            cosine = float(own @ step / own.norm() / step.norm())
+            assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
+        assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
+
+
+def test_the_gram_matrix_of_fedomg_is_used_again_and_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(updates: Sequence[Any]) -> torch.Tensor:
+            calls.append(len(updates))
+            return compute(updates)
+
+        return call
+
+    for module in (base_module, gram_module):
+        monkeypatch.setattr(module, "gram_matrix", counted(module.gram_matrix))
+    run_round(FedOMGAggregator(), random_updates())
+    assert calls == [3]
+    run_round(FedAvgAggregator(), random_updates())
+    assert calls == [3, 4]
+
+
+def test_updates_are_measured_as_they_were_shortened() -> None:
+    aggregator = FedAvgAggregator(weighting="uniform")
+    aggregator.facts = UNEQUAL_CLASSES._replace(clip_to_median=1.0)
+    updates = random_updates()
+    report = run_round(aggregator, updates).meta[META_REPORT]
+    lengths = [float(flat(updates[site]).norm()) for site in sorted(SITES)]
+    expected = [min(length, sorted(lengths)[1]) for length in lengths]
+    assert report["update_norms"] == pytest.approx(expected, rel=1e-6)
+    assert report["clip_factors"] == pytest.approx([one / other for one, other in zip(expected, lengths, strict=True)])

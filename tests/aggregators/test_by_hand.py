@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg, FedNova, FedDG-GA and FedAS: rounds of two or three sites, computed by hand."""
+"""FedAvg, FedNova, FedDG-GA, FedAS, FedCSA and ARFL: rounds of two or three sites, computed by hand."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,14 +9,17 @@ import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import UpdateAggregator
+from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.core.steps import effective_steps
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.core.weighting import limited_weights, risk_weights
+from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
+from fdg_plugins.methods.fedcsa import FedCSAAggregator, class_shares, class_weights
 from fdg_plugins.methods.fedga import FedGAAggregator
 from fdg_plugins.methods.fednova import FedNovaAggregator
+from fdg_plugins.testing.inputs import BIAS, SITES, WEIGHT, message, random_updates, run_round, same_bits
 from tests.aggregators.trained_sites import (
     LAYOUT,
     SAMPLES,
@@ -73,7 +77,7 @@ def test_fednova_refuses_by_name_a_site_whose_effective_steps_cannot_be() -> Non
         aggregator.accept_model(contribution(site, UPDATES[site], effective_steps=farthest, steps=10))
 
 
-def run_round(aggregator: UpdateAggregator, name: str, values: Mapping[str, Any], number: int = 0) -> FLModel:
+def reported_round(aggregator: UpdateAggregator, name: str, values: Mapping[str, Any], number: int = 0) -> FLModel:
     """Run a round of the sites in ``values``, with the checked report ``name``; None: without one."""
     aggregator.begin_round(LAYOUT, UPDATES, number, 10)
     for site, value in values.items():
@@ -86,9 +90,9 @@ def run_round(aggregator: UpdateAggregator, name: str, values: Mapping[str, Any]
 @pytest.mark.parametrize(("decay", "gain"), [("linear", 0.05), ("none", 0.1)])
 def test_under_feddg_ga_the_site_with_the_largest_gap_gains_by_the_decayed_step(decay: Any, gain: float) -> None:
     aggregator = FedGAAggregator(step_size=0.1, decay=decay)
-    run_round(aggregator, "gap", dict.fromkeys(UPDATES, None))
+    reported_round(aggregator, "gap", dict.fromkeys(UPDATES, None))
     # Mean 1, deviations (2, -1, -1); round 5 of 10 halves the step: half of it for each of the others, sum still one.
-    result = run_round(aggregator, "gap", {"art": 3.0, "cartoon": 0.0, "photo": 0.0}, 5)
+    result = reported_round(aggregator, "gap", {"art": 3.0, "cartoon": 0.0, "photo": 0.0}, 5)
     others = 1 / 3 - gain / 2
     assert weights_of(result) == pytest.approx({"art": 1 / 3 + gain, "cartoon": others, "photo": others})
     assert result.params["w"].tolist() == pytest.approx([1 / 3 + gain + others, 2 * others])
@@ -96,7 +100,7 @@ def test_under_feddg_ga_the_site_with_the_largest_gap_gains_by_the_decayed_step(
 
 def test_under_fedas_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
     traces = {"art": 1.0, "cartoon": 5.0, "photo": 2.0}
-    result = run_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, traces)
+    result = reported_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, traces)
     assert report_of(result)["weights"] == [0.125, 0.625, 0.25]
     torch.testing.assert_close(result.params["w"], torch.tensor([0.125 + 0.25, 0.625 + 0.25]))
     torch.testing.assert_close(result.params["bn.running_mean"], torch.tensor([0.5 - 1.25 + 0.125]))
@@ -105,5 +109,98 @@ def test_under_fedas_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
 @pytest.mark.parametrize("trace", [None, "1.0", -1.0, float("nan"), float("inf"), torch.tensor(1.0)])
 def test_fedas_refuses_an_update_without_a_checked_trace_by_name(trace: Any) -> None:
     with pytest.raises(ContributionError) as caught:
-        run_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, {"art": trace})
+        reported_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, {"art": trace})
     assert str(caught.value).startswith("site art: ")
+
+
+COUNTS = {"art": (10, 0, 0), "photo": (10, 20, 0), "sketch": (20, 40, 0)}
+FACTS = RunFacts(COUNTS, (WEIGHT, BIAS))
+
+
+def test_two_sites_and_three_classes_by_hand() -> None:
+    # a = (1/4, 3/4), r = ((1, 0, 0), (1/3, 2/3, 0)). Class 0: 1/4 and 3/4 * 1/3 are equal. Class 1: only the second
+    # site has it. Class 2: nobody has it, so a.
+    weights, shares = torch.tensor([0.25, 0.75], dtype=torch.float64), class_shares([(10, 0, 0), (10, 20, 0)])
+    assert shares.tolist() == [[1.0, 0.0, 0.0], pytest.approx([1 / 3, 2 / 3, 0.0])]
+    of_classes = class_weights(weights, shares)
+    assert of_classes[0].tolist() == pytest.approx([0.5, 0.0, 0.25])
+    assert of_classes[1].tolist() == pytest.approx([0.5, 1.0, 0.75])
+
+
+@pytest.mark.parametrize(("weighting", "server_lr"), [("samples", 1.0), ("uniform", 0.3)])
+def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg(weighting: str, server_lr: float) -> None:
+    updates, csa = random_updates(), FedCSAAggregator(weighting=weighting, server_lr=server_lr)
+    csa.facts = FACTS
+    result = run_round(csa, updates)
+    plain = run_round(FedAvgAggregator(weighting=weighting, server_lr=server_lr), updates).params
+    rest = plain.keys() - FACTS.last_layer
+    assert same_bits({name: result.params[name] for name in rest}, {name: plain[name] for name in rest})
+    weights = torch.tensor(report_of(result)["weights"], dtype=torch.float64)
+    rows = class_weights(weights, class_shares(list(COUNTS.values())))
+    for name in FACTS.last_layer:
+        stacked = torch.stack([updates[site][name].double() for site in sorted(SITES)])
+        expected = server_lr * torch.einsum("uk,uk...->k...", rows, stacked)
+        torch.testing.assert_close(result.params[name], expected.float())
+        assert not torch.equal(result.params[name], plain[name])
+
+
+def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it() -> None:
+    aggregator = FedCSAAggregator()
+    aggregator.facts = RunFacts(COUNTS)
+    with pytest.raises(SettingsError):
+        aggregator.accept_model(message("photo", random_updates()["photo"]))
+
+
+ARFL = {"name": "arfl"}
+# Three sites of ARFL's own example: one of high loss is left out.
+LOSSES = {"art": 0.2, "cartoon": 0.5, "photo": 5.0}
+
+
+def told(site: str, loss: Any) -> FLModel:
+    """A contribution of a site that told its loss of the model received; its own model's is another."""
+    return contribution(site, UPDATES[site], SAMPLES[site], losses=(loss, 0.01))
+
+
+def risk_round(aggregator: UpdateAggregator, losses: Mapping[str, float], number: int = 0) -> FLModel:
+    aggregator.begin_round(LAYOUT, UPDATES, number, 10)
+    return aggregate(aggregator, [told(site, loss) for site, loss in losses.items()])
+
+
+def test_the_weights_are_those_of_the_closed_form_with_lambda_the_samples_of_all_known_sites() -> None:
+    result = risk_round(FedAvgAggregator(weighting=ARFL), LOSSES)
+    assert weights_of(result) == pytest.approx({"art": 0.2725, "cartoon": 0.7275, "photo": 0.0})
+    assert result.params["w"].tolist() == pytest.approx([0.2725, 0.7275])
+    assert result.params["bn.running_mean"].tolist() == pytest.approx([0.2725 * 4.0 - 0.7275 * 2.0])
+    assert report_of(result)["training_losses"] == [0.2, 0.5, 5.0]
+
+
+def test_a_site_that_takes_no_further_part_leaves_the_problem_and_what_is_kept() -> None:
+    """Having told a loss of zero, it would otherwise keep all the weight, and no other site could move the model."""
+    aggregator = FedAvgAggregator(weighting={**ARFL, "strength": 0.1})
+    assert weights_of(risk_round(aggregator, {"art": 0.0, "cartoon": 4.5, "photo": 5.0}))["art"] > 0.5
+    left = {"cartoon": 4.5, "photo": 5.0}
+    assert list(weights_of(risk_round(aggregator, left, 1)).values()) == [0.0, 0.0], "it may come back"
+    aggregator.begin_round(LAYOUT, left, 2, 10, gone=["art"])
+    found = weights_of(aggregate(aggregator, [told(site, loss) for site, loss in left.items()]))
+    expected = limited_weights(risk_weights([4.5, 5.0], [300, 600], 90.0), [300, 600])
+    assert list(found.values()) == expected.tolist()
+    assert aggregator.state()["weighting"]["risks"].keys() == left.keys()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(told("art", loss) for loss in (math.nan, math.inf, -0.1, None, "low")),
+        contribution("art", UPDATES["art"], 100),
+        contribution("art", UPDATES["art"], 100, said=False),
+        contribution("art", UPDATES["art"], None, losses=(0.5, 0.5)),
+    ],
+)
+def test_a_site_without_a_usable_loss_is_refused_by_name_and_the_round_goes_on(model: FLModel) -> None:
+    robust, others = FedAvgAggregator(weighting=ARFL), {"cartoon": 0.5, "photo": 0.9}
+    robust.begin_round(LAYOUT, UPDATES)
+    with pytest.raises(ContributionError) as caught:
+        robust.accept_model(model)
+    assert str(caught.value).startswith("site art: ")
+    result = aggregate(robust, [told(site, loss) for site, loss in others.items()])
+    assert torch.equal(result.params["w"], risk_round(FedAvgAggregator(weighting=ARFL), others).params["w"])

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Malformed contributions by the thousand, through the server's filters and the aggregator, as from hostile sites."""
+"""Contributions: good ones read as sent; malformed ones by the thousand, through the server's filters, as from foes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,17 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 
+from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout
+from fdg_plugins.core.stored import Stored
+from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import make_objective
+from fdg_plugins.testing.inputs import random_update
+from tests.aggregators.trained_sites import contribution
 
 MODEL = build_model("convnet", 3, seed=0)
 PARTS = ("extractor.0.weight", "extractor.1.running_mean", "extractor.1.num_batches_tracked")
@@ -89,13 +95,13 @@ def one_number(name: str, number: float) -> Spoiler:
     return entry(name, value)
 
 
-def samples(value: Any) -> Spoiler:
-    return lambda attack: attack.meta.__setitem__("NUM_STEPS_CURRENT_ROUND", value)
-
-
 def is_usable_number(value: Any) -> bool:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return value is None or (plain and 0 < value <= 2**53 and value == int(value))
+
+
+def samples(value: Any) -> Spoiler:
+    return lambda attack: attack.meta.__setitem__("NUM_STEPS_CURRENT_ROUND", value)
 
 
 def header(name: str, value: Any) -> Spoiler:
@@ -196,3 +202,46 @@ def test_good_ones_make_a_step(server: tuple[FedOMGAggregator, FLContext], monke
     assert arrive(Attack(), aggregator, context)
     assert not arrive(Attack(), aggregator, context), "a second contribution of the same site"
     assert aggregator.aggregate_model().params.keys() == STATE.keys()
+
+
+Params = dict[str, Any]
+
+
+def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
+    """Return what must be a tensor in memory."""
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:
+    cases: list[Any] = [
+        np.arange(6, dtype=np.float64).reshape(2, 3),
+        np.arange(6, dtype=np.float16).reshape(2, 3),
+        np.arange(6, dtype=">f4").reshape(2, 3),
+        np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::2] / 2,
+        np.arange(6, dtype=np.float32)[::-1].reshape(2, 3)[::-1, ::-1],
+        np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+        torch.arange(6.0, dtype=torch.bfloat16).view(2, 3),
+        torch.arange(6.0).view(3, 2).t().contiguous().t().reshape(2, 3),
+        torch.arange(6.0).view(2, 3).t().contiguous().t(),
+        torch.nn.Parameter(torch.arange(6.0).view(2, 3)),
+    ]
+    for value in cases:
+        layout = ModelLayout.of({"w": torch.zeros(2, 3)})
+        update = loaded(read_contribution(contribution("photo", {"w": value}), layout).update["w"])
+        assert update.dtype == torch.float32
+        assert update.is_contiguous()
+        assert not update.requires_grad
+        assert update.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+@pytest.mark.parametrize("content", [b"", b"12345678", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_file_that_is_not_sound_is_refused_by_site_and_parameter(
+    offload: Callable[..., Params], content: bytes
+) -> None:
+    sent = random_update(1)
+    update = offload(sent)
+    Path(update["conv.weight"].file_path).write_bytes(content)
+    with pytest.raises(ContributionError) as caught:
+        read_contribution(contribution("photo", update), ModelLayout.of(sent), in_files=True)
+    assert str(caught.value).startswith("site photo: parameter 'conv.weight' cannot be loaded: ")

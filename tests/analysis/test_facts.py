@@ -11,30 +11,19 @@ from fdg_plugins.lab.analysis import Run, build_sites_table, build_table
 from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.facts import absences, commonest_at_sites, commonest_in_domains, noised, notes_on_runs
 from fdg_plugins.lab.analysis.papers import printed_rows
-from fdg_plugins.record.round_record import InitialWeights, LocalRecord, RoundRecord
+from fdg_plugins.record.round_record import InitialWeights, LocalRecord
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
 from tests.analysis.test_comparable import reference_run
 from tests.analysis.test_sites import SOURCES, skewed
+from tests.controllers.federation_stubs import round_record
 
 ALL = ("art_painting", "cartoon", "sketch")
 
 
 def with_rounds(*used: tuple[str, ...], drawn: tuple[str, ...] | None = None, **changes: Any) -> RunRecord:
     record = finished(FEDOMG, "photo", **changes)
-    record.rounds = [
-        RoundRecord(
-            round=number,
-            drawn=drawn or record.sources,
-            sites=sites,
-            failures={},
-            local={},
-            seconds=1.0,
-            aggregation_seconds=0.0,
-            bytes_down=0,
-            bytes_up=0,
-        )
-        for number, sites in enumerate(used, 1)
-    ]
+    alike: dict[str, Any] = {"drawn": drawn or record.sources, "failures": {}, "local": {}, "aggregation": None}
+    record.rounds = [round_record(number, sites=sites, **alike) for number, sites in enumerate(used, 1)]
     return record
 
 

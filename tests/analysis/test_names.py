@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of methods: one for one method, whoever's class or spelling made it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import FEDGA, FEDOMG, fedomg, finished
+from tests.recipes.exported_jobs import workflow
 
 JOBS = Path(__file__).parents[2] / "jobs"
 GA = {"name": "ga", "step_size": 0.05}
@@ -45,8 +45,7 @@ def test_a_method_is_its_aggregator_its_weighting_and_its_objective(made: Method
 
 def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults() -> None:
     for job in sorted(path.name for path in JOBS.glob("*_*")):
-        config = json.loads((JOBS / job / "app_server/config/config_fed_server.json").read_text(encoding="utf-8"))
-        arguments = config["workflows"][0]["args"]
+        arguments = workflow(JOBS / job)
         aggregator = make_aggregator(arguments["aggregator"])
         objective = make_objective(arguments["protocol"].get("objective", "erm")).settings()
         made = Method(aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=objective)

@@ -90,9 +90,8 @@ def test_what_the_record_of_a_data_set_says_of_steps_comes_before_domainbed(prot
     adam = {"batch_size": 3, "optimizer": "adam", "learning_rate": 3e-4, "weight_decay": 1e-2}
     spec, plain = dataset_spec("pacs"), plan("erm", "pacs", protocol=protocol).protocol
     for own, rate, decay in ((adam, 3e-4, 1e-2), ({**adam, "optimizer": "sgd"}, plain.learning_rate, 0.0)):
-        DATASETS.add(replace(spec, name="recorded", protocol={**spec.protocol, **own}))
-        found = plan("erm", "recorded", protocol=protocol).protocol
-        DATASETS.remove("recorded")
+        DATASETS.add(replace(spec, name=f"with_{own['optimizer']}", protocol={**spec.protocol, **own}))
+        found = plan("erm", f"with_{own['optimizer']}", protocol=protocol).protocol
         assert (found.batch_size, found.optimizer) == (3, "adam")
         assert (found.learning_rate, found.weight_decay) == (rate, decay)
 

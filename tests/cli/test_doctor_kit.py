@@ -13,7 +13,7 @@ from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
 from fdg_plugins.flare.cautious_kits import RETURNING_SITES
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.doctor.kit import examine_kit
-from fdg_plugins.privacy.ledger import Ledger, read_limits
+from fdg_plugins.privacy.ledger import Ledger, Limits
 from tests.cli.commands import fdg
 
 RIGHTS = {
@@ -85,7 +85,7 @@ def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) ->
     ("entries", "at_site", "text"),
     [
         (None, "problem", "FLARE's own list is in force, 88 entries"),
-        (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past the site's filters and audit"),
+        (["nvflare.app_common.ccwf.CyclicClientController"], "problem", "past its filters and audit"),
         (["nvflare.app_common.ccwf."], "problem", "every callable that can be reached below it"),
         (["my_hospital.filters.Guard"], "warning", "1 of "),
     ],
@@ -214,7 +214,7 @@ def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: 
 
 def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit")
-    path, limits = kit / "local" / "fdg_privacy" / "ledger.json", read_limits({**BOUNDS, "delta": 1e-5})
+    path, limits = kit / "local" / "fdg_privacy" / "ledger.json", Limits(**BOUNDS, delta=1e-5)
     assert findings(kit, "privacy ledger") == []
     Ledger(path, "photo").spend("job", 0, limits)
     assert findings(kit, "privacy ledger") == [("ok", f"1 release in {path}")]

@@ -30,10 +30,10 @@ from fdg_plugins.messages import Evaluation, ScoreSum
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.monai_networks import DEFINED
 from fdg_plugins.objectives import build_network
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import save_tensors
 from tests.analysis.run_stubs import FEDAVG, census_reply, finished, keep
 from tests.cli.commands import check_refusal, fdg
+from tests.finished_runs import record_in
 
 nibabel = pytest.importorskip("nibabel")
 if find_spec("monai") is None:  # importing it takes seconds, in each of pytest's workers
@@ -86,8 +86,7 @@ def preprocessed(folder: Path, spec: SegmentationSpec, file: Path, *, nifti: boo
     """Return an image as a bundle of the run in ``folder`` reads it."""
     from monai.bundle import ConfigParser
 
-    record = RunRecord.model_validate_json((folder / "results.json").read_text(encoding="utf-8"))
-    written = inference(Run(folder, record), spec, nifti=nifti)
+    written = inference(Run(folder, record_in(folder)), spec, nifti=nifti)
     config = {name: written[name] for name in ("imports", "preprocessing")}
     parsed = ConfigParser(config).get_parsed_content("preprocessing")({"image": str(file)})
     return np.asarray(parsed["image"].as_tensor())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg export job`` and ``jobs``: the copy of a job brings no code, and a job of a method is what was asked for."""
+"""``fdg export``: copies bring no code, jobs are what was asked for; networks of one's own in runs and sweeps."""
 
 import filecmp
 import json
@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fdg_plugins.lab.engine.workflow import SERVER_CONFIG
 from fdg_plugins.settings.defaults import protocol_settings
 from tests.cli.commands import check_refusal, fdg
+from tests.own_networks import NETWORKS
+from tests.recipes.exported_jobs import workflow
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
 JOBS = Path(__file__).parents[2] / "jobs"
-NETWORK = """
-from torch import nn
-
-
-def small(num_classes: int, channels: int = 3) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(channels, 4, 4, stride=4), nn.Flatten(), nn.Linear(64, num_classes))
-"""
 
 
 @pytest.fixture
@@ -34,12 +29,6 @@ def configs(folder: Path) -> dict[Path, Any]:
     """Return the content of the files below ``folder`` by their path in it, but of those in ``custom/``."""
     found = [path for path in folder.rglob("*") if path.is_file() and "custom" not in path.parts]
     return {path.relative_to(folder): json.loads(path.read_text()) for path in found}
-
-
-def arguments(job: Path) -> dict[str, Any]:
-    """Return the arguments of the workflow of a job."""
-    config: dict[str, Any] = json.loads((job / "app_server" / SERVER_CONFIG).read_text())["workflows"][0]["args"]
-    return config
 
 
 def test_a_job_of_the_project_has_a_twin_without_custom_folders(tmp_path: Path) -> None:
@@ -69,7 +58,9 @@ def test_a_key_that_flares_submission_distorts_is_refused(job: Path, tmp_path: P
     config = path.read_text()
     for key in ("@default", "layer1.weight"):
         path.write_text(config.replace('"args": {}', f'"args": {{"deep": [{{"{key}": 1}}]}}'))
-        check_refusal(fdg("export", "job", job, tmp_path / "out"), "key in app_site/config", repr(key))
+        check_refusal(
+            fdg("export", "job", job, tmp_path / "out"), "app_site/config/config_fed_client.json has the key", repr(key)
+        )
 
 
 def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Path) -> None:
@@ -87,7 +78,7 @@ def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Pat
 def test_a_job_has_as_many_sites_as_are_asked_for(tmp_path: Path) -> None:
     many = ("fedavg", tmp_path, "--dataset", "rotatedmnist", "--protocol", "fediir-many", "--set", "name=many")
     assert fdg("export", "job", *many).exit_code == 0
-    assert arguments(tmp_path / "many")["protocol"]["sites"] == 50
+    assert workflow(tmp_path / "many")["protocol"]["sites"] == 50
     few = ("fedavg", tmp_path, "--dataset", "vlcs", "--set", "name=few", "--set", "sites=5")
     assert fdg("export", "job", *few).exit_code == 0
     sites = json.loads((tmp_path / "few" / "meta.json").read_text())["deploy_map"]["app_site"]
@@ -101,7 +92,7 @@ def test_a_job_has_as_many_sites_as_are_asked_for(tmp_path: Path) -> None:
 def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: Path, tmp_path: Path) -> None:
     words = ("--target", "sketch", "--protocol", "quick", "--set", "seed=3", "--set", "rounds=7", "--set", "kappa=0.25")
     assert fdg("export", "job", "fedomg", tmp_path / "out", *words).exit_code == 0
-    made = arguments(tmp_path / "out" / "pacs_fedomg")
+    made = workflow(tmp_path / "out" / "pacs_fedomg")
     assert made["aggregator"]["kappa"] == 0.25
     expected = {**protocol_settings("quick", "pacs"), "rounds": 7, "target": "sketch", "seed": 3}
     for name, value in expected.items():
@@ -116,18 +107,15 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
     assert not to.exists()
 
 
-def test_a_job_brings_the_code_of_a_network_of_ones_own_and_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my_net.py").write_text(NETWORK)
+@pytest.mark.usefixtures("own_network")
+def test_a_job_brings_the_code_of_a_network_of_ones_own_and_names_it() -> None:
     words = ("--dataset", "rotateddigits", "--set", "image_size=16")
     result = fdg("export", "job", "fedomg", "jobs", *words, "--set", "model=my_net.py:small")
     assert "it brings the code of my_net_small.py" in result.stdout, result.output
-    protocol = arguments(Path("jobs", "rotateddigits_fedomg"))["protocol"]
+    protocol = workflow(Path("jobs", "rotateddigits_fedomg"))["protocol"]
     assert (protocol["model"], protocol["plugins"]) == ("my_net_small", ["my_net_small"])
     assert Path("jobs", "rotateddigits_fedomg", "app_site", "custom", "my_net_small.py").is_file()
-    refused = fdg("export", "job", "fedavg", "jobs", "--set", "model=my_net.py:small")
+    refused = fdg("export", "job", "fedavg", "jobs", "--set", "model=my_net.py:fixed")
     check_refusal(refused, "the model's features have the shape")
 
 
@@ -140,3 +128,35 @@ def test_the_jobs_of_the_project_are_written_and_nothing_over_anything(tmp_path:
     check_refusal(fdg("export", "jobs", tmp_path, "pacs_fedomgg"), "did you mean 'pacs_fedomg'")
     check_refusal(fdg("export", "jobs", tmp_path, "pacs_fedavg", "pacs_fedomg"), "exists already")
     assert not (tmp_path / "pacs_fedavg").exists()
+
+
+SWEEP = ("sweep", "own", "--methods", "fedavg,erm", "--dry-run")
+DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--set", "image_size=16")
+
+
+@pytest.fixture
+def own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_net.py").write_text(NETWORKS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("own_network")
+@pytest.mark.parametrize(("factory", "options"), [("small", DIGITS), ("fixed", ())])
+def test_a_sweep_plans_its_runs_with_the_network(factory: str, options: tuple[str, ...]) -> None:
+    result = fdg(*SWEEP, *options, "--set", f"model=my_net.py:{factory}")
+    assert result.exit_code == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if f"my_net_{factory}" in line]
+    assert [line.partition(":")[0] for line in lines] == ["fedavg", "erm"], "of federated runs and of references"
+    assert not Path("own").exists()
+
+
+@pytest.mark.usefixtures("own_network")
+def test_what_no_run_could_use_is_refused_before_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = (("run", "fedavg"), SWEEP)
+    for command in commands:
+        check_refusal(fdg(*command, "--set", "model=my_net.py:pair"), "model 'my_net_pair' returns")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("FDG_DEVICE", "cuda")
+    for command in commands:
+        check_refusal(fdg(*command), "device is 'cuda', but this machine has")
+    assert not Path("runs").exists()

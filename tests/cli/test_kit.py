@@ -12,8 +12,8 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 
-from fdg_plugins.flare.allow_list import count_other_components, is_too_wide, opens_side_door
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
+from fdg_plugins.flare.kits import count_other_components, is_too_wide, opens_side_door
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
 from fdg_plugins.state.folders import DAY_S
 from tests.cli.commands import check_refusal, fdg
@@ -154,11 +154,14 @@ def test_a_path_that_only_the_sites_containers_have_is_written_with_a_warning(tm
 
 
 def test_gpus_are_written_for_flares_manager_and_nothing_else_changes(kit: Path) -> None:
+    before = [{"id": "x"}, {"id": "resource_manager", "args": {"ignore_host": True}}]
+    (kit / "local" / "resources.json").write_text(json.dumps({**BEFORE, "components": before}))
     for settings, lent in ((("gpus=2", "gpu_memory=16"), (2, 16.0)), (("gpus=0",), (0, 0.0))):
         assert fdg("kit", "site", kit, *(word for text in settings for word in ("--set", text))).exit_code == 0
         (found,) = [one["args"] for one in read(kit)["components"] if one["id"] == "resource_manager"]
-        assert (found["num_of_gpus"], found["mem_per_gpu_in_GiB"]) == lent
+        assert (found["num_of_gpus"], found["mem_per_gpu_in_GiB"], found["ignore_host"]) == (*lent, True)
     assert read(kit)["class_allow_list"] == [GUARD]
+    assert {"id": "x"} in read(kit)["components"]
 
 
 @pytest.fixture

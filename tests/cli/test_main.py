@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``fdg`` itself: its size, help that comes at once, former names, mistakes in one sentence."""
+"""The command ``fdg`` itself: size, help, former names, mistakes in one sentence; its pages on methods."""
 
 import json
 import os
@@ -12,12 +12,20 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
+from typer.testing import CliRunner
 
 from fdg_plugins.cli.console import RENAMED, say
+from fdg_plugins.cli.explain import run_of, settings_in
 from fdg_plugins.cli.main import COMMANDS, app
+from fdg_plugins.cli.one_federation import interrupted_run, main
+from fdg_plugins.plugins.composition import parse_method
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from tests.cli.commands import check_refusal, fdg
+from tests.conftest import forget_installed
+from tests.processes import FDG, printed_by
 
-FDG = str(Path(sys.executable).with_name("fdg"))
 TORCH = version("torch")
 
 
@@ -28,9 +36,9 @@ def test_help_fits_one_screen_and_loads_neither_torch_nor_flare() -> None:
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
         "print(json.dumps([name for name in ('torch', 'nvflare', 'pydantic') if name in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert json.loads(done.stdout.splitlines()[-1]) == []
-    assert len(done.stdout.splitlines()) <= 40
+    *told, loaded = printed_by(sys.executable, "-c", code).splitlines()
+    assert json.loads(loaded) == []
+    assert len(told) < 40
 
 
 def options_of(command: Any) -> Iterator[str]:
@@ -97,3 +105,109 @@ def test_a_slip_is_answered_with_what_was_meant(arguments: list[str], meant: str
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
     assert meant in result.stderr
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed distribution whose method and data set are in a module that raises an error."""
+    (tmp_path / "broken_plugin.py").write_text("raise RuntimeError('of its own')", encoding="utf-8")
+    info = tmp_path / "broken_plugin-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1\n", encoding="utf-8")
+    groups = "[fdg_plugins.methods]\nodd = broken_plugin:METHOD\n[fdg_plugins.datasets]\nodd = broken_plugin:SET"
+    (info / "entry_points.txt").write_text(groups, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget_installed()
+    yield
+    monkeypatch.undo()
+    forget_installed()
+
+
+BROKEN = pytest.mark.usefixtures("no_fdg_variables", "broken")
+
+
+@BROKEN
+def test_a_mistyped_method_is_told_as_such_and_its_own_says_why_it_cannot_be_had() -> None:
+    for command in (("run",), ("sweep", "new", "--dry-run", "--methods")):
+        result = fdg(*command, "fedomgx")
+        check_refusal(result, "'fedomgx'", "did you mean 'fedomg'")
+        assert "broken" not in result.stderr
+    told = "method 'odd' of plug-in broken-plugin cannot be loaded: RuntimeError: of its own."
+    check_refusal(fdg("run", "odd"), told)
+
+
+@BROKEN
+def test_the_other_data_sets_are_listed_and_its_own_is_named() -> None:
+    result = fdg("data", "list")
+    assert result.exit_code == 0
+    assert "pacs" in result.stdout
+    assert result.stderr == (
+        "left out: data set 'odd' of plug-in broken-plugin cannot be loaded: RuntimeError: of its own.\n"
+    )
+
+
+def test_the_run_to_resume_is_the_one_whose_rounds_the_server_has_kept(tmp_path: Path) -> None:
+    assert interrupted_run(tmp_path) is None
+    kept = tmp_path / "server" / "fdg_state" / "3379af42"
+    kept.mkdir(parents=True)
+    assert interrupted_run(tmp_path) is None
+    (kept / CHECKPOINT_FILE).touch()
+    assert interrupted_run(tmp_path) == "3379af42"
+
+
+def test_a_job_that_cannot_be_executed_ends_with_its_reason_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FL_LOG_LEVEL", "concise")
+    assert main([str(tmp_path / name) for name in ("job", "workspace", "state")]) == 1
+    assert "is not a job" in caplog.text
+
+
+def test_code_does_not_reach_a_federation(tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
+    words = ["run", "clipped_fedavg", "--plugin", file, "--engine", "poc"]
+    check_refusal(fdg(*words, "--to", tmp_path / "run"), "would bring clipped_fedavg.py")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_method_every_method_has_its_line() -> None:
+    first = [line.split()[:1] for line in fdg("explain").stdout.splitlines()]
+    assert [[record.key] in first for record in METHODS.all()].count(False) == 0
+
+
+@pytest.mark.parametrize("name", [*METHODS.names(), "fedomg+ga+dim"])
+def test_a_page_has_all_settings_and_formulas_unbroken_on_80_columns(name: str) -> None:
+    result = CliRunner(env={"COLUMNS": "80", "FORCE_COLOR": "1"}).invoke(app, ["explain", name, "--all"])
+    assert result.exit_code == 0, result.output
+    lines = [Text.from_ansi(line) for line in result.stdout.splitlines()]
+    assert max(line.cell_len for line in lines) <= 80
+    plain = [line.plain.rstrip() for line in lines]
+    assert plain.index("What leaves a site") > 0
+    composition = parse_method(name)
+    run = run_of(composition, "pacs")
+    for record in composition.records:
+        for equation in record.equations:
+            assert all(any(line.endswith(text) for line in plain) for text in equation.formula.splitlines())
+        for setting in settings_in(run, record):
+            assert any(line.split()[:1] == [setting] for line in plain), setting
+
+
+def test_a_default_is_that_of_the_job_and_not_of_the_class() -> None:
+    assert "server_lr 0.05" in fdg("explain", "fedomg").stdout
+    assert '"travels": "body"' in fdg("explain", "fedbabu", "--all").stdout
+
+
+def test_a_composition_fits_one_screen_and_its_page_says_what_leaves_once() -> None:
+    screen = fdg("explain", "fedomg+ga").stdout
+    assert len(screen.splitlines()) <= 60
+    page = " ".join(fdg("explain", "omg+ga+dim", "--all").stdout.split())
+    for record in parse_method("omg+ga+dim").records:
+        assert page.count(f"{record.title}: {record.line}.") == 1
+    assert page.count("What leaves a site") == 1
+    assert "FedOMG with FedDG-GA: in the authors' code" in page
+    assert "--method fedomg --method fedga --method feddim" in page
+
+
+def test_a_wrong_name_ends_in_one_sentence() -> None:
+    for name in ("fedmog", "fedomg+fedavg"):
+        check_refusal(fdg("explain", name), f"method is {name!r}, ")

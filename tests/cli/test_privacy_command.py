@@ -63,7 +63,7 @@ def test_a_ledger_elsewhere_is_named_alone_or_beside_its_kit(kit: Path, tmp_path
     assert "ceiling of the site's policy: epsilon 4" in both
     check_refusal(fdg("privacy", kit), "'/only/in/containers'")
     ledger.write_bytes(ledger.read_bytes()[:-20])
-    check_refusal(fdg("privacy", ledger), f"privacy ledger {ledger}")
+    check_refusal(fdg("privacy", ledger), f"file {ledger}")
 
 
 def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_ledger_of_another_site_is_refused(kit: Path) -> None:
     ("arguments", "complaint"),
     [
         (["--noise", 8], "a plan needs --rounds"),
-        (["--noise", 8, "--epsilon", 3, "--rounds", 1], "exclude each other"),
+        (["--noise", 8, "--epsilon", 3, "--rounds", 1], "one of --noise and --epsilon"),
         (["--noise", "nan", "--rounds", 3], "noise multiplier is nan"),
         (["/nowhere"], "kit /nowhere has no folder local/"),
     ],

@@ -19,6 +19,7 @@ from fdg_plugins.cli.jobs import SIGNATURE, write_resuming_job
 from fdg_plugins.controllers import FederationController
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.errors import CensusError
+from fdg_plugins.flare import sessions
 from fdg_plugins.lab.engine.workflow import CONTROLLERS
 from fdg_plugins.record.census import check_connected
 from tests.cli.commands import check_refusal, fdg
@@ -156,7 +157,8 @@ def flare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFlare:
     content = {"format_version": 1, "admin": {"username": "lead@example.org"}}
     (startup / "fed_admin.json").write_text(json.dumps(content), encoding="utf-8")
     flare = FakeFlare(tmp_path / "lead")
-    monkeypatch.setattr(submission, "open_session", flare.connect)
+    monkeypatch.setattr(sessions, "open_session", flare.connect)
+    monkeypatch.setattr(sessions, "POLL_S", 0.0)
     monkeypatch.setattr(submission, "POLL_S", 0.0)
     return flare
 

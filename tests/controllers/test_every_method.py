@@ -1,38 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method and every composition that the papers print: whole rounds of all sites, as a recipe sets it up."""
+"""Methods in whole rounds of all sites, as a recipe sets them up, with the filters that their jobs name."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from nvflare.apis.dxo import DataKind, from_shareable
+from nvflare.apis.shareable import Shareable
 
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE
 from fdg_plugins.plugins.composition import Composition, compositions, published
 from fdg_plugins.recipes import make_recipe
-from tests.controllers.test_methods_in_rounds import MethodJob, same
+from fdg_plugins.record.run_files import STATE_FILE, TENSORS_FILE
+from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.storage import load_tensors
+from fdg_plugins.testing.inputs import same_bits
+from tests.controllers.jobs import ANGLES, MethodJob, said_by
 
 pytestmark = pytest.mark.usefixtures("wire")
 
 OF_RUN = ("dataset", "target", "model", "image_size", "rounds", "local_epochs", "batch_size", "learning_rate")
 
 
-def arguments(method: str, folder: Path) -> dict[str, Any]:
-    """Return what the exported job says of its method: its aggregator, and the protocol but for the run's size."""
-    recipe = make_recipe(method, "rotateddigits")
-    recipe.export(str(folder))
-    file = folder / recipe.name / "app_server" / "config" / "config_fed_server.json"
-    said = json.loads(file.read_text(encoding="utf-8"))["workflows"][0]["args"]
-    protocol = {name: value for name, value in said["protocol"].items() if name not in OF_RUN}
-    objective = protocol.pop("objective", "erm")
-    return {"objective": objective, "aggregator": said["aggregator"], "settings": protocol}
+def said_of(method: str, folder: Path, **settings: Any) -> dict[str, Any]:
+    """Return what a job of a method says of it but for the size of the run, with ``settings`` of the protocol."""
+    said = said_by(make_recipe(method, "rotateddigits"), folder, *OF_RUN)
+    return {**said, "settings": {**said["settings"], **settings}}
 
 
 def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     """Run a method with ``settings`` of the protocol, in a folder of its own."""
-    said = arguments(method, folder / "job")
-    said["settings"] |= settings
-    return MethodJob(folder / "run", **said).finished()
+    return MethodJob(folder / "run", **said_of(method, folder / "job", **settings)).finished()
 
 
 # One that keeps state in its objective, one in its model, one in its optimizer.
@@ -42,14 +43,13 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     [("scaffold", {}), ("fedpac", {"momentum": 0.0, "validate_all": True}), ("fedavg", {"keep_momentum": True})],
 )
 def test_memory_survives_new_processes(method: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    said = arguments(method, tmp_path / "job")
-    said["settings"] |= {"rounds": 3, "sites_per_round": 3, **settings}
+    said = said_of(method, tmp_path / "job", rounds=3, sites_per_round=3, **settings)
     stays = MethodJob(tmp_path / "stays", **said).finished()
     torn = MethodJob(tmp_path / "torn", **said)
     torn.new_processes = True
     torn.finished()
     assert {len(finished.sites) for finished in torn.record.rounds} == {3}
-    assert same(stays, torn)
+    assert same_bits(stays.model, torn.model)
     assert stays.record.evaluations == torn.record.evaluations  # of the sites' own models too
 
 
@@ -65,8 +65,7 @@ OWN = {"mofedsam": {"radius": 0.05}}
 @pytest.mark.nightly
 @pytest.mark.parametrize("method", [*published(), "fedomg+ga+dim", "fedomg+iir"])
 def test_every_method_learns(method: str, tmp_path: Path) -> None:
-    said = arguments(method, tmp_path)
-    said["settings"] |= LONGER
+    said = said_of(method, tmp_path, **LONGER)
     if method in OWN:
         said["objective"] |= OWN[method]
     job = MethodJob(tmp_path / "run", **said).finished()
@@ -90,3 +89,66 @@ def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> N
     assert refused.keys() == steps | rows | {"fednova+as"}
     for name, reason in refused.items():
         assert ("divides by effective steps" if name.startswith("fednova") else "needs the whole head") in reason
+
+
+def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(tmp_path: Path) -> None:
+    job = MethodJob(tmp_path / "method", {"name": "iir", "strength": 0.1}).finished()
+    plain = MethodJob(tmp_path / "plain").finished()
+    assert not same_bits(job.model, plain.model)
+    assert job.record.method.objective["strength"] == 0.1
+    assert [finished.refused_reports for finished in job.record.rounds] == [{}, {}]
+    assert job.record.rounds[0].bytes_up > plain.record.rounds[0].bytes_up
+    state = json.loads((job.folder / STATE_FILE).read_text())
+    assert state["after_round"] == 2
+    assert state["exchange"]["tensors"] == sorted(load_tensors(job.folder / TENSORS_FILE))
+    assert TASK_PROBE in {task for task, _ in job.asked}
+    assert not (plain.folder / TENSORS_FILE).exists()
+
+
+def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:
+    # Under StableFDG a site is sent another one's style; where only its own report counts, there is none.
+    def forge(site: str, task: str, answer: Shareable) -> None:
+        if site != "angle_30" and META_SITE_REPORT in ((dxo := from_shareable(answer)).meta or {}):
+            dxo.meta[META_SITE_REPORT].clear()
+
+    job = MethodJob(tmp_path / "job", "stable", forge=forge).finished()
+    first, *later = job.record.rounds
+    for finished in job.record.rounds:
+        assert (len(finished.sites), finished.failures) == (5, {})
+    assert {finished.bytes_down - first.bytes_down for finished in later} == {
+        4 * (2 * 2 * 64) * 4
+    }  # float32 to four sites
+
+
+@pytest.mark.parametrize(
+    ("objective", "aggregator", "kind"), [("dim", "fedavg", DataKind.COLLECTION), ("erm", "fedga", "nonsense")]
+)
+def test_unreadable_answer_costs_one_round(tmp_path: Path, objective: str, aggregator: str, kind: str) -> None:
+    def spoil(site: str, task: str, answer: Shareable) -> None:
+        if site == "angle_30":
+            answer["DXO"]["kind"] = kind
+
+    job = MethodJob(tmp_path, objective, forge=spoil, aggregator=aggregator, settings={"rounds": 1}).finished()
+    assert list(job.record.rounds[0].failures) == ["angle_30"]
+    assert len(job.record.rounds[0].sites) == 4
+
+
+def test_as_many_sites_as_asked_for_are_drawn_by_the_seed_and_are_in_the_record(tmp_path: Path) -> None:
+    settings = {"sites_per_round": 3, "rounds": 4}
+    job = MethodJob(tmp_path / "one", "dim", settings=settings).finished()
+    drawn = [finished.drawn for finished in job.record.rounds]
+    assert all(len(sites) == 3 and "angle_0" not in sites for sites in drawn)
+    assert len(set(drawn)) > 1
+    judged = [set(evaluation.sites) for evaluation in job.record.evaluations]
+    assert judged == [*({*sites, "angle_0"} for sites in drawn), set(ANGLES)]
+
+
+def test_every_site_is_drawn_equally_often_in_the_long_run() -> None:
+    protocol = Protocol(sites_per_round=3, seed=1)
+    sites = tuple(f"site-{number:02d}" for number in range(12))
+    rounds = [protocol.draw_sites(sites, number) for number in range(1, 2001)]
+    assert all(len(set(drawn)) == 3 and list(drawn) == sorted(drawn) for drawn in rounds)
+    counts = np.array([sum(site in drawn for drawn in rounds) for site in sites])
+    assert np.abs(counts - 500).max() < 5 * np.sqrt(500 * 0.75)
+    assert rounds != [protocol.model_copy(update={"seed": 2}).draw_sites(sites, n) for n in range(1, 2001)]
+    assert Protocol().draw_sites(sites, 1) == sites

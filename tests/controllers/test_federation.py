@@ -2,100 +2,24 @@
 """The workflow from end to end in one process: real sites on small images, FLARE's handling of results between."""
 
 import errno
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
-import torch
-from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData
-from nvflare.apis.dxo import from_shareable
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.signal import Signal
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fdg_plugins import storage
-from fdg_plugins.controllers import FederationController
 from fdg_plugins.data import PACS
-from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import load_tensors
-from tests.controllers.federation_stubs import Engine, Line, context_of
-from tests.flare_runner import SiteWorkspace, run_task, site_context
-
-PROTOCOL: dict[str, Any] = {
-    "model": "convnet",
-    "pretrained": "none",
-    "target": "sketch",
-    "image_size": 16,
-    "rounds": 2,
-    "local_epochs": 1,
-    "learning_rate": 0.02,
-}
-Meddle = Callable[[str, str, int], Shareable | None]
+from tests.controllers.federation_stubs import context_of
+from tests.controllers.jobs import PROTOCOL, Job
 
 pytestmark = pytest.mark.usefixtures("wire")
-
-
-class Job:
-    """A job of the four sites of PACS in one process; ``meddle(site, task, count)`` may answer in a site's stead."""
-
-    def __init__(self, folder: Path, meddle: Meddle = lambda site, task, count: None, **arguments: Any) -> None:
-        self.folder = folder
-        self.meddle = meddle
-        self.asked: list[tuple[str, str]] = []
-        self.sites = {domain: SiteExecutor() for domain in PACS.domains}
-        self.engine = Engine(folder, tuple(reversed(PACS.domains)))
-        rule = {"name": "fedomg", "server_lr": 0.5}
-        self.controller = FederationController(**{"protocol": PROTOCOL, "aggregator": rule, **arguments})
-        self.signal = Signal()
-        self.deploy_map = {"app": ["@ALL"]}
-
-    def run(self) -> None:
-        self.controller.set_communicator(Line(self._answer))
-        context = context_of(self.engine)
-        context.set_prop(FLContextKey.JOB_META, {"deploy_map": self.deploy_map}, private=True, sticky=True)
-        self.controller.start_controller(context)
-        self.controller.control_flow(self.signal, context)
-
-    def finished(self) -> Self:
-        self.run()
-        assert self.panics == []
-        return self
-
-    @property
-    def model(self) -> dict[str, torch.Tensor]:
-        return load_tensors(self.folder / LAST_FILE)
-
-    def _answer(self, site: str, task: str, request: Shareable) -> Shareable | None:
-        self.asked.append((task, site))
-        reply = self.meddle(site, task, self.asked.count((task, site)))
-        return reply or run_task(self.sites[site], task, request, self._context(site), self.signal)
-
-    def _context(self, site: str) -> FLContext:
-        folder = self.folder / "sites" / site
-        folder.mkdir(parents=True, exist_ok=True)
-        return site_context(site, SiteWorkspace(folder, local=folder))
-
-    @property
-    def panics(self) -> list[str]:
-        return self.engine.data_of(EventType.FATAL_SYSTEM_ERROR)
-
-    @property
-    def tags(self) -> set[str]:
-        """The tags of all numbers sent for TensorBoard."""
-        events = self.engine.data_of(ANALYTIC_EVENT_TYPE)
-        return {AnalyticsData.from_dxo(from_shareable(event)).tag for event in events}
-
-    @property
-    def record(self) -> RunRecord:
-        return RunRecord.model_validate_json((self.folder / RESULTS_FILE).read_text())
 
 
 @pytest.mark.usefixtures("images_at_sites")
@@ -156,7 +80,7 @@ def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -
             job.signal.trigger(True)
         return None
 
-    job = Job(tmp_path, meddle)
+    job = Job(tmp_path, meddle=meddle)
     job.run()
     assert job.panics == []
     assert job.record.status == "stopped"
@@ -174,7 +98,7 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
         headers = {HEADER_REASON: "site photo: its privacy budget is spent.", HEADER_STOP: True}
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
 
-    job = Job(tmp_path, meddle)
+    job = Job(tmp_path, meddle=meddle)
     job.run()
     assert job.panics == []
     assert [len(finished.drawn) for finished in job.record.rounds] == [3, 2]

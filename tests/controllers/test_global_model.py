@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The global model: a step is added or refused as a whole, and a message that holds the old one keeps it."""
+"""The global model: steps are added or refused as a whole, messages keep their model, a fixed part is sent once."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.messages import TASK_TRAIN
+from fdg_plugins.models.batch_norm import NormLayer
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.training.global_model import GlobalModel, initial_model
+from fdg_plugins.state.site_memory import FIXED_FILE
+from fdg_plugins.testing.inputs import same_bits
+from fdg_plugins.training.global_model import GlobalModel, count_bytes, initial_model
+from tests.controllers.jobs import PROTOCOL, Job
 
 KINDS = {"w": "trainable", "running": "float_buffer", "counter": "integer_buffer"}
 State = dict[str, torch.Tensor]
@@ -81,3 +86,76 @@ def test_initial_model_missing_file_stops_the_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("FDG_PRETRAINED_FILE", str(tmp_path / "none.pth"))
     with pytest.raises(DataError):
         initial_model(Protocol(model="resnet18", pretrained="imagenet"), 7)
+
+
+HEAD = {"classifier.weight", "classifier.bias"}
+IN_JOBS = pytest.mark.usefixtures("wire", "images_at_sites")
+
+
+def head_job(folder: Path, **settings: Any) -> Job:
+    """Return a job that trains the head of the network alone."""
+    protocol = {**PROTOCOL, "trainable": "head", **settings}
+    return Job(folder, protocol=protocol, aggregator="fedavg")
+
+
+def names_sent(job: Job) -> dict[str, list[set[str]]]:
+    """Return the names of the parameters in each task, by site."""
+    return {site: [set(model) for _, asked, model in job.requests if asked == site] for site in job.sites}
+
+
+@IN_JOBS
+def test_fixed_part_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = head_job(tmp_path / "once").finished()
+    assert set(job.model) > HEAD
+    assert list(names_sent(job).values()) == [[set(job.model), HEAD, HEAD]] * 4
+    models = [model for *_, model in job.requests]
+    of_rounds = [sum(map(count_bytes, models[start : start + 4])) for start in (0, 4)]
+    assert [one.bytes_down for one in job.record.rounds] == of_rounds, "what the record counts is what was sent"
+    assert of_rounds[0] == 4 * count_bytes(job.model)
+    assert of_rounds[1] == 4 * count_bytes({name: job.model[name] for name in HEAD}) < of_rounds[0] / 10
+
+    note = "fdg_plugins.controllers.rounds.ModelSender.note"
+    monkeypatch.setattr(note, lambda sender, sites, failures: None)  # nobody is known to hold it
+    whole = head_job(tmp_path / "whole").finished()
+    assert list(names_sent(whole).values()) == [[set(job.model)] * 3] * 4
+    assert same_bits(job.model, whole.model)
+    assert job.record.evaluations == whole.record.evaluations
+
+
+@IN_JOBS
+def test_a_site_that_no_longer_has_it_is_out_for_one_task_and_then_gets_it_again(tmp_path: Path) -> None:
+    def meddle(site: str, task: str, count: int) -> None:
+        if (site, task, count) == ("photo", TASK_TRAIN, 2):
+            (file,) = (tmp_path / "sites" / site).rglob(FIXED_FILE)
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 1
+            file.write_bytes(content)
+
+    job = head_job(tmp_path, rounds=3, min_sites=2)
+    job.meddle = meddle
+    job.finished()
+    whole, names = set(job.model), names_sent(job)
+    assert names["photo"] == [whole, HEAD, whole, HEAD]
+    assert names["cartoon"] == [whole, HEAD, HEAD, HEAD]
+    first, second, third = (one.failures for one in job.record.rounds)
+    assert (first, third) == ({}, {})
+    assert second["photo"].startswith(
+        "it does not hold the model's fixed part, which the server sends again with the next task"
+    )
+
+
+def test_statistics_that_are_measured_anew_are_not_fixed() -> None:
+    state = {
+        "w": torch.zeros(9),
+        "bn.running_mean": torch.zeros(2),
+        "bn.running_var": torch.ones(2),
+        "b": torch.ones(1),
+    }
+    kinds = {"w": "trainable", "b": "trainable", "bn.running_mean": "float_buffer", "bn.running_var": "float_buffer"}
+    model = GlobalModel(state, kinds, shared=["b"], reestimated={"bn": NormLayer(2, 1)})
+    assert model.fixed == ("w",)
+    model.replace({"bn.running_mean": torch.ones(2)})
+    model.apply({"b": torch.ones(1)})
+    assert all(torch.equal(model.state[name], state[name]) for name in model.fixed)
+    assert GlobalModel(state, kinds, shared=["b"]).fixed == ("w", "bn.running_mean", "bn.running_var")
+    assert GlobalModel(state, kinds, shared=["w"]).fixed == ()

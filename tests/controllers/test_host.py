@@ -116,7 +116,7 @@ def test_a_method_learns_in_a_workflow_of_flare_s_what_it_learns_in_ours(name: s
         reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in (7, 8)}
         exchange.finish({site: exchange.read(site, *report) for site, report in reports.items()})
         sent.append(exchange.broadcast())
-        assert exchange.report == objective.report
+    assert exchange.report == objective.report
     assert sent[0]
     assert same_bits(*sent)
 

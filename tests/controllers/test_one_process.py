@@ -11,7 +11,6 @@ from nvflare.apis.fl_constant import ReservedKey
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
 from nvflare.private.fed.server.server_runner import ServerRunner
 
-from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_parties import LocalSite
@@ -19,11 +18,12 @@ from fdg_plugins.lab.engine.one_process import OneProcessJob, deploy
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SIMULATOR_FOLDER
+from fdg_plugins.record.run_files import LAST_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
+from tests.controllers.jobs import DIGITS, network_for
 from tests.controllers.test_every_method import run
-from tests.controllers.test_methods_in_rounds import DIGITS, network_for
+from tests.finished_runs import record_in
 
 
 def job_of(method: str, folder: Path, **settings: Any) -> Path:
@@ -37,10 +37,6 @@ def job_of(method: str, folder: Path, **settings: Any) -> Path:
 
 def made(job: Path) -> OneProcessJob:
     return OneProcessJob(job, job.parent / "workspace", SiteWork(SharedDomains()))
-
-
-def record_in(folder: Path) -> RunRecord:
-    return RunRecord.model_validate_json((folder / "workspace" / SIMULATOR_FOLDER / RESULTS_FILE).read_bytes())
 
 
 def test_the_bits_are_those_of_the_same_job_whose_messages_are_serialised(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.messages import TASK_EVALUATE
 from fdg_plugins.recipes import FDGRecipe, make_recipe
-from tests.controllers.test_methods_in_rounds import MethodJob
+from tests.controllers.jobs import MethodJob, said_by
 from tests.controllers.test_resume import ServerKilled, dying
+from tests.recipes.exported_jobs import workflow
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -28,9 +28,7 @@ class BlocksJob(MethodJob):
     """A job of the sites of the example plug-in's data set."""
 
     def __init__(self, folder: Path, **arguments: Any) -> None:
-        super().__init__(folder, **arguments)
-        self.sites = {colour: SiteExecutor() for colour in COLOURS}
-        self.engine.sites = COLOURS
+        super().__init__(folder, sites=COLOURS, **arguments)
 
     def allow(self, site: str, *plugins: str) -> None:
         """Let a site's operator, or the server's, allow these plug-ins alone."""
@@ -42,15 +40,8 @@ class BlocksJob(MethodJob):
 def arguments(method: str, folder: Path) -> dict[str, Any]:
     """Return what the exported job says, made smaller."""
     recipe = make_recipe(method, "blocks", model="patchnet", pretrained="none", **TINY)
-    recipe.export(str(folder))
-    config = folder / recipe.name / "app_server" / "config" / "config_fed_server.json"
-    said = json.loads(config.read_text(encoding="utf-8"))["workflows"][0]["args"]
-    protocol = dict(said["protocol"])
-    return {
-        "objective": protocol.pop("objective", "erm"),
-        "aggregator": said["aggregator"],
-        "settings": protocol | {"max_samples_per_domain": None},
-    }
+    said = said_by(recipe, folder)
+    return {**said, "settings": {**said["settings"], "max_samples_per_domain": None}}
 
 
 @pytest.fixture
@@ -106,9 +97,8 @@ class FileJob(MethodJob):
 def file_job(folder: Path) -> dict[str, Any]:
     recipe = FDGRecipe("clipped_fedavg", "rotateddigits", plugins=[CUSTOM / "clipped_fedavg.py"])
     recipe.export(str(folder))
-    app = folder / recipe.name / "app_server"
-    assert [path.name for path in (app / "custom").iterdir()] == ["clipped_fedavg.py"]
-    said = json.loads((app / "config" / "config_fed_server.json").read_text(encoding="utf-8"))["workflows"][0]["args"]
+    assert [path.name for path in (folder / recipe.name / "app_server" / "custom").iterdir()] == ["clipped_fedavg.py"]
+    said = workflow(folder / recipe.name)
     return {"aggregator": said["aggregator"], "settings": {"plugins": said["protocol"]["plugins"]}}
 
 

@@ -17,7 +17,7 @@ from fdg_plugins.state import folders
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
-from tests.controllers.test_methods_in_rounds import MethodJob
+from tests.controllers.jobs import MethodJob
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -50,8 +50,7 @@ def die(*_: object) -> None:
 
 
 def killed(folder: Path, task: str, count: int, **arguments: Any) -> None:
-    job = MethodJob(folder, **{**COMPOSED, **arguments})
-    job.meddle = dying(task, count)
+    job = MethodJob(folder, meddle=dying(task, count), **{**COMPOSED, **arguments})
     with pytest.raises(ServerKilled):
         job.run()
 
@@ -125,8 +124,7 @@ def test_a_run_that_leads_nowhere_does_not_finish_by_being_resumed(tmp_path: Pat
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "away."}) if task == TASK_TRAIN else None
 
     for resume in (None, "job", "job"):
-        job = MethodJob(tmp_path, resume=resume, settings={"rounds": 3})
-        job.meddle = away
+        job = MethodJob(tmp_path, resume=resume, settings={"rounds": 3}, meddle=away)
         job.run()
         assert [text.split(";")[0] for text in job.panics] == ["3 rounds in a row left the model as it was"]
         assert (job.record.status, len(job.record.rounds)) == ("stopped", 3)

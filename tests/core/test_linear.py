@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products and combinations against float64 sums of numpy, in any blocks, order and dtype."""
+"""Sums of tensors, in memory and stored elsewhere: against float64 sums, in any blocks, order, dtype and threads."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fdg_plugins.core import combine, inner_product
+from fdg_plugins.core import combine, gram, gram_matrix, inner_product, linear
+from fdg_plugins.core.gram import divergence, inner_products
 from fdg_plugins.core.linear import BLOCK, squared_norm
+from fdg_plugins.core.stored import Stored
 from tests.random_tensors import normal
 
-SMALL_BLOCK, SMALL_CHUNK = 8, 32
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+PANEL, SEGMENT = 8, 32
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Give the number of threads back after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def vectors(size: int, count: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -19,29 +34,19 @@ def vectors(size: int, count: int = 2, seed: int = 0, dtype: torch.dtype = torch
     return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype) for _ in range(count)]
 
 
-def products(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:
-    return (first.double() * second.double()).numpy().reshape(-1)
-
-
-def assert_sum(value: float, terms: np.ndarray) -> None:
-    """``value`` is the sum of ``terms`` to a few roundings of float64 in the sum of their sizes."""
-    assert abs(value - math.fsum(terms)) <= 1e-14 * math.fsum(np.abs(terms))
-
-
 def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
     for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1):
         assert inner_product(torch.ones(size), torch.arange(1.0, size + 1)) == size * (size + 1) / 2
-    cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-    for dtype in cases:
+    for dtype in DTYPES:
         # In float16 300 * 300 overflows, and 1e5 terms added in float32 or less lose digits.
         first, second = (100 * vector for vector in vectors(100_000, dtype=dtype))
-        assert_sum(inner_product(first, second), products(first, second))
+        terms = (first.double() * second.double()).numpy()  # a few roundings of float64 in the sum of their sizes
+        assert abs(inner_product(first, second) - math.fsum(terms)) <= 1e-14 * math.fsum(np.abs(terms))
         assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
 
 
 def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
-    cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-    for dtype in cases:
+    for dtype in DTYPES:
         tensors = [vector.view(4, 25) for vector in vectors(100, count=5, dtype=dtype)]
         coefficients = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)
         total = combine(coefficients, tensors)
@@ -80,3 +85,116 @@ def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
         torch.set_num_threads(threads)
         results.append(squared_norm(tensors))
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_it_holds_the_product_of_every_pair_in_float64() -> None:
+    for dtype in DTYPES:
+        updates = [100 * vector for vector in vectors(9 * gram.PANEL + 3, count=4, dtype=dtype)]
+        product = gram_matrix(updates)
+        assert product.dtype == torch.float64
+        lengths = product.diagonal().sqrt()
+        pairs = torch.tensor([[inner_product(one, two) for two in updates] for one in updates], dtype=torch.float64)
+        assert float(((product - pairs).abs() / lengths.outer(lengths)).max()) <= 1e-13
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("count", [3, 5, 32])
+def test_it_has_the_same_bits_for_any_number_of_threads_and_leaves_that_number(count: int) -> None:
+    updates = [{"a": row, "b": row[:1000]} for row in vectors(2 * gram.PANELS * gram.panel_length(count) + 3, count)]
+    products = []
+    for number in (1, 2, 5):
+        torch.set_num_threads(number)
+        products.append(gram_matrix(updates))
+        assert torch.get_num_threads() == number
+    assert all(torch.equal(product, products[0]) for product in products)
+
+
+def test_the_divergence_is_the_mean_distance_of_two_updates() -> None:
+    rows = torch.randn(5, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    distances = [float((rows[i] - rows[j]).norm()) for i in range(5) for j in range(i)]
+    assert divergence(rows @ rows.T) == pytest.approx(sum(distances) / len(distances))
+    assert divergence(rows[:1] @ rows[:1].T) == 0.0
+    assert divergence(torch.ones(3, 3)) == 0.0, "equal updates"
+
+
+def test_inner_products_are_those_of_the_gram_matrix() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 300_001, generator=generator)
+    products = inner_products(rows[0], list(rows))
+    torch.testing.assert_close(products, rows.double() @ rows[0].double())
+    assert inner_products(rows[0], []).tolist() == []
+
+
+@dataclass
+class Shelf(Stored):
+    """A tensor that is handed out in parts, and notes how long these were."""
+
+    values: torch.Tensor
+    lengths: list[int] = field(default_factory=list)
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        return self.values.shape
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        return self.values.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        self.lengths.append(stop - start)
+        return self.values.reshape(-1)[start:stop].clone()
+
+
+def updates(sizes: list[int], count: int, dtype: torch.dtype, seed: int) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {f"w{k}": torch.randn(size, generator=generator).to(dtype).view(-1, 1) for k, size in enumerate(sizes)}
+        for _ in range(count)
+    ]
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 5 * SEGMENT), min_size=1, max_size=4),
+    count=st.integers(1, 5),
+    dtype=st.sampled_from(DTYPES[1:]),
+    loaded=st.integers(1, 20 * PANEL),
+    seed=st.integers(0, 2**31),
+)
+def test_stored_sums_have_same_bits(sizes: list[int], count: int, dtype: torch.dtype, loaded: int, seed: int) -> None:
+    held = updates(sizes, count, dtype, seed)
+    kept = [{name: Shelf(value) for name, value in update.items()} for update in held]
+    coefficients = torch.linspace(-0.3, 1.7, count, dtype=torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (gram, "PANEL", PANEL),
+            (gram, "PANELS", SEGMENT // PANEL),
+            (gram, "LOADED", loaded),
+            (linear, "BLOCK", PANEL),
+            (linear, "CHUNK", 2 * PANEL),
+        ):
+            patch.setattr(module, name, value)
+        assert torch.equal(gram_matrix(kept), gram_matrix(held))
+        assert torch.equal(gram_matrix([*held[:1], *kept[1:]]), gram_matrix(held))
+        assert inner_product(kept[0], held[-1]) == inner_product(held[0], held[-1])
+        for name in held[0]:
+            total = combine(coefficients, [update[name] for update in kept])
+            expected = combine(coefficients, [update[name] for update in held])
+            assert (total.shape, total.dtype) == (expected.shape, expected.dtype)
+            assert torch.equal(total, expected)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_part_of_what_is_stored_is_in_memory_at_a_time(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram, "LOADED", 64 * gram.PANEL)
+    vector = torch.ones(gram.PANELS * gram.PANEL + 3)
+    rows = [Shelf(vector) for _ in range(count)]
+    gram_matrix([{"w": row} for row in rows])
+    longest = max(length for row in rows for length in row.lengths)
+    assert count * longest <= max(gram.LOADED, count * gram.PANEL)
+    assert all(sum(row.lengths) == len(vector) for row in rows), "read once"
+    for row in rows:
+        row.lengths.clear()
+    combine(torch.ones(count), rows)
+    assert max(length for row in rows for length in row.lengths) <= linear.CHUNK * torch.get_num_threads()
+    assert all(sum(row.lengths) == len(vector) for row in rows), "read once"

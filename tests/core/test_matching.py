@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The matching problem of FedOMG: solved to optimality, certified, with the degenerate cases exact."""
+"""The matching problem of FedOMG: solved to optimality, certified, with the degenerate cases exact; and of groups."""
 
+import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -10,13 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import (
+    Matching,
+    active_set,
     gram_matrix,
+    group_means,
     invariant_coefficients,
     invariant_direction,
     match,
+    match_groups,
     matching,
     matching_objective,
+    uniform_weights,
 )
+from fdg_plugins.core.active_set import minimise
 from fdg_plugins.core.matching import RELEASED_DAMPING, ConeProgram, moving_sites
 from tests.random_tensors import normal_double as normal
 
@@ -167,14 +174,10 @@ def of_one_length(seed: int, count: int) -> torch.Tensor:
     return updates / updates.norm(dim=1, keepdim=True)
 
 
-def uniform(count: int) -> torch.Tensor:
-    return torch.full((count,), 1 / count, dtype=torch.float64)
-
-
 def damped_direction(
     updates: torch.Tensor, kappa: float, damping: float = 0.0, idle_below: float = 0.0
 ) -> torch.Tensor:
-    gram, p = gram_matrix(updates), uniform(len(updates))
+    gram, p = gram_matrix(updates), uniform_weights(len(updates))
     gamma = match(gram, p, kappa, damping, moving_sites(gram, idle_below)).weights
     return invariant_coefficients(gram, p, kappa, gamma, damping=damping) @ updates
 
@@ -182,7 +185,7 @@ def damped_direction(
 @REPEATABLE
 @given(SEEDS, st.integers(2, 6), MODERATE)
 def test_no_point_of_the_simplex_is_better_than_the_damped_optimum(seed: int, count: int, kappa: float) -> None:
-    gram, p = gram_matrix(normal(seed, count, LENGTH)), uniform(count)
+    gram, p = gram_matrix(normal(seed, count, LENGTH)), uniform_weights(count)
     found = match(gram, p, kappa, RELEASED_DAMPING)
     assert found.gap <= 1e-8
     assert found.objective == pytest.approx(matching_objective(gram, p, kappa, found.weights, RELEASED_DAMPING))
@@ -222,3 +225,145 @@ def test_a_site_that_hardly_moves_changes_only_the_mean(seed: int, count: int, k
     alone = damped_direction(torch.cat([moving, 1e-5 * still / still.norm()]), kappa)
     assert (alone - directions[-1]).norm() > 0.05 * kappa * moving.mean(dim=0).norm()
     assert (damped_direction(torch.cat([moving, 0 * still]), kappa) - moving.sum(dim=0) / (count + 1)).norm() < 1e-9
+
+
+# The active set against the cone program: never worse, certified, replaced where its certificate falls short.
+
+
+def twice_the_same(seed: int, count: int) -> torch.Tensor:
+    return torch.cat([agreeing(seed, count)] * 2)[:count]
+
+
+def nearly_collinear(seed: int, count: int) -> torch.Tensor:
+    """Groups of five updates that differ by a hundredth."""
+    return independent(seed, count).repeat_interleave(5, dim=0)[:count] + 1e-2 * independent(seed + 1, count)
+
+
+def dominated(seed: int, count: int) -> torch.Tensor:
+    updates = normal(seed, 1, LENGTH) + independent(seed + 1, count)
+    updates[0] *= 1e4
+    return updates
+
+
+def solved(updates: torch.Tensor, p: torch.Tensor, kappa: float) -> Matching:
+    return match(updates @ updates.T, p, kappa)
+
+
+def by_cone_program(updates: torch.Tensor, p: torch.Tensor, kappa: float) -> Matching:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "minimise", lambda *problem: None)
+        return solved(updates, p, kappa)
+
+
+@pytest.fixture
+def without_cone_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: ConeProgram) -> None:
+        raise AssertionError("the active set gave up")
+
+    monkeypatch.setattr(ConeProgram, "solve", refuse)
+
+
+@pytest.fixture
+def cone_programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of sites of the cone programs solved during the test."""
+    sizes: list[int] = []
+    solve = ConeProgram.solve
+
+    def counted(self: ConeProgram) -> tuple[np.ndarray, np.ndarray]:
+        sizes.append(len(self.linear))
+        return solve(self)
+
+    monkeypatch.setattr(ConeProgram, "solve", counted)
+    return sizes
+
+
+def test_the_objective_is_certified_and_never_above_that_of_the_cone_program() -> None:
+    for count in [3, 30]:
+        for sampler in (*FAMILY, twice_the_same, nearly_collinear, dominated):
+            updates, p = sampler(count, count), on_simplex(count, count)
+            for kappa in (1e-3, 5.0):
+                ours, cone = solved(updates, p, kappa), by_cone_program(updates, p, kappa)
+                # The root of a float64 near zero is known to half its digits.
+                rounding = 1e-9 * abs(cone.objective) + 1e-12 * size(updates, p, kappa)
+                assert ours.gap <= 1e-6
+                assert ours.objective <= cone.objective + rounding
+                assert ours.objective >= cone.objective - cone.gap * abs(cone.objective) - rounding
+
+
+@pytest.mark.usefixtures("without_cone_program")
+def test_a_thousand_sites_are_certified_without_a_cone_program() -> None:
+    updates = normal(0, 1, 1200) + normal(1, 1000, 1200)
+    minimum = match(updates @ updates.T, uniform_weights(1000), 0.5)
+    assert minimum.gap <= 1e-9
+    assert 10 < int((minimum.weights > 0).sum()) < 1000
+
+
+def test_updates_that_cancel_are_left_to_the_cone_program(cone_programs: list[int]) -> None:
+    for kappa in [0.5, 1.0, 5.0]:
+        for count in [3, 10]:
+            minimum = solved(with_an_opposite(3, count), uniform_weights(count), kappa)
+            assert cone_programs == [count]
+            cone_programs.clear()
+            assert minimum.gap <= 1e-9
+            assert minimum.weights[[0, -1]].tolist() == pytest.approx([0.5, 0.5], abs=1e-6)
+
+
+def test_of_the_two_results_the_better_proven_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unproven(*problem: object) -> active_set.Minimum:
+        minimum = minimise(*problem)  # type: ignore[arg-type]
+        assert minimum is not None
+        return dataclasses.replace(minimum, bound=minimum.value * (1 - 1e-7))
+
+    def stopped_early(self: ConeProgram) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(4, 0.25), np.zeros(len(self.factor))
+
+    updates, p = agreeing(1, 4), uniform_weights(4)
+    expected = solved(updates, p, 0.5)
+    monkeypatch.setattr(matching, "minimise", unproven)
+    monkeypatch.setattr(ConeProgram, "solve", stopped_early)
+    minimum = solved(updates, p, 0.5)
+    assert torch.equal(minimum.weights, expected.weights)
+    assert minimum.gap == pytest.approx(1e-7, rel=1e-6)
+
+
+def test_updates_of_length_zero_take_all_weight_where_every_other_would_add_to_f() -> None:
+    updates = torch.cat([torch.zeros(2, LENGTH, dtype=torch.float64), agreeing(0, 3)])
+    minimum = solved(updates, uniform_weights(5), 0.5)
+    assert minimum.weights.tolist() == [0.5, 0.5, 0, 0, 0]
+    assert (minimum.objective, minimum.gap) == (0.0, 0.0)
+
+
+# --- means of groups ---
+
+
+@REPEATABLE
+@given(seed=st.integers(0, 1000), damping=st.sampled_from([0.0, 1e-4]))
+def test_one_site_per_group_is_the_matching_of_sites_bit_for_bit(seed: int, damping: float) -> None:
+    gram, p = gram_matrix(normal(seed, 5, 20) + 0.3), on_simplex(seed, 5)
+    found, moving = match_groups(gram, p, 0.5, group_means("abcde", p), damping)
+    plain = match(gram, p, 0.5, damping)
+    assert torch.equal(found.weights, plain.weights)
+    assert (found.objective, found.gap) == (plain.objective, plain.gap)
+    assert moving.tolist() == [True] * 5
+
+
+@REPEATABLE
+@given(seed=st.integers(0, 1000), damping=st.sampled_from([0.0, 1e-2]))
+def test_gamma_is_on_the_simplex_and_never_below_the_optimum_over_all_sites(seed: int, damping: float) -> None:
+    gram, p, groups = gram_matrix(normal(seed, 7, 20) + 0.3), on_simplex(seed, 7), "abacabc"
+    found, _ = match_groups(gram, p, 0.5, group_means(groups, p), damping)
+    assert bool((found.weights >= 0).all())
+    assert float(found.weights.sum()) == pytest.approx(1.0)
+    value = matching_objective(gram, p, 0.5, found.weights, damping)
+    assert value == pytest.approx(found.objective, rel=1e-9)
+    assert value >= match(gram, p, 0.5, damping).objective * (1 - 1e-8)
+
+
+def test_a_group_of_weight_zero_has_the_plain_mean_and_an_idle_group_is_not_matched() -> None:
+    p = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+    means = group_means("aabb", p)
+    assert means.tolist() == [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.5, 0.5]]
+    updates = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1e-9, 0.0], [1e-9, 0.0]], dtype=torch.float64)
+    found, moving = match_groups(gram_matrix(updates), p, 0.5, means, idle_below=1e-3)
+    assert moving.tolist() == [True, False]
+    assert found.weights.tolist() == [0.5, 0.5, 0.0, 0.0]

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Styles of feature maps: what changes is the style and nothing else, and what is drawn is as defined."""
+"""Styles of feature maps and amplitudes of images: what changes is as defined, and nothing else does."""
+
+import math
 
 import pytest
 import torch
+from torch.fft import fft2, fftshift, ifft2, ifftshift
 
+from fdg_plugins.core.spectrum import centred_band, mean_amplitude, mix_amplitudes, replace_amplitude
 from fdg_plugins.core.style import explore_styles, next_of_class, oversample, restyle, spread_centres, styles_of
-from tests.random_tensors import normal
-
-
-def uniforms(seed: int, number: int) -> torch.Tensor:
-    return torch.rand(number, generator=torch.Generator().manual_seed(seed))
-
+from tests.random_tensors import normal, normal_double
 
 MAPS = 3 * normal(0, 4, 2, 5, 3) + 1
 
@@ -33,7 +32,7 @@ def test_exploring_moves_away_from_the_mean_by_a_multiple_of_the_distance() -> N
 def test_well_separated_clusters_have_one_centre_each_which_is_their_mean() -> None:
     for seed in range(5):
         clusters = [100 * (number + 1) + normal(number, 6, 2) for number in range(3)]
-        centres = spread_centres(torch.cat(clusters), uniforms(seed, 3))
+        centres = spread_centres(torch.cat(clusters), torch.rand(3, generator=torch.Generator().manual_seed(seed)))
         found = sorted(centres.tolist())
         assert found == [pytest.approx(cluster.mean(dim=0).tolist(), rel=1e-5) for cluster in clusters]
 
@@ -67,3 +66,57 @@ def test_following_the_next_of_a_class_visits_each_of_it_once() -> None:
     assert torch.equal(labels[following], labels)
     assert following[3] == 3
     assert torch.equal(following[following[following]][labels == 2], torch.tensor([0, 2, 4]))
+
+
+SIZES = [(16, 16), (17, 17), (16, 17), (17, 16), (28, 28), (8, 20)]
+FRACTIONS = [0.0, 0.05, 0.1, 0.25, 0.49, 0.5]
+
+
+def mixed_by_definition(images: torch.Tensor, partners: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+    own, other = fft2(images), fft2(images[partners])
+    shares = shares.view(-1, 1, 1, 1)
+    amplitude = shares * own.abs() + (1 - shares) * other.abs()
+    return ifft2(amplitude * torch.exp(1j * own.angle())).real
+
+
+def replaced_by_definition(images: torch.Tensor, amplitude: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Replace the centred square of ``(2 b + 1)^2`` bins of the shifted amplitude ``[C, H, W]``, cut at the borders."""
+    height, width = images.shape[-2:]
+    half = math.floor(fraction * min(height, width))
+    rows = slice(max(height // 2 - half, 0), height // 2 + half + 1)
+    columns = slice(max(width // 2 - half, 0), width // 2 + half + 1)
+    spectrum = fft2(images)
+    own, new = fftshift(spectrum.abs(), dim=(-2, -1)), fftshift(amplitude, dim=(-2, -1))
+    own[..., rows, columns] = new[..., rows, columns]
+    return ifft2(ifftshift(own, dim=(-2, -1)) * torch.exp(1j * spectrum.angle())).real
+
+
+def test_the_band_is_the_centred_square_of_the_shifted_spectrum() -> None:
+    for size in SIZES:
+        for fraction in FRACTIONS:
+            height, width = size
+            half = math.floor(fraction * min(size))
+            square = torch.zeros(size, dtype=torch.bool)
+            rows, columns = torch.arange(height) - height // 2, torch.arange(width) - width // 2
+            square[(rows.abs() <= half)[:, None] & (columns.abs() <= half)[None, :]] = True
+            expected = ifftshift(square)[:, : width // 2 + 1]
+            assert torch.equal(centred_band(height, width, fraction), expected)
+
+
+def test_replacing_is_what_the_definition_says() -> None:
+    for size in SIZES:
+        for fraction in FRACTIONS:
+            images, style = normal_double(0, 4, 3, *size), normal_double(1, 5, 3, *size)
+            full = fft2(style).abs().mean(dim=0)
+            ours = replace_amplitude(images, mean_amplitude(style), centred_band(*size, fraction))
+            torch.testing.assert_close(ours, replaced_by_definition(images, full, fraction))
+
+
+PARTNERS, SHARES = torch.tensor([2, 0, 3, 1]), torch.tensor([0.1, 0.9, 0.0, 0.5], dtype=torch.float64)
+
+
+def test_mixing_is_what_the_definition_says() -> None:
+    for size in SIZES:
+        images = normal_double(0, 4, 3, *size)
+        expected = mixed_by_definition(images, PARTNERS, SHARES)
+        torch.testing.assert_close(mix_amplitudes(images, PARTNERS, SHARES), expected)

@@ -4,6 +4,7 @@
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,6 @@ from fdg_plugins.data.stand_in import (
 from tests.data.conftest import refused
 
 FEW = {"0": (6, 5, 4, 2), "1": (1, 1, 1, 1), "2": (3, 3, 2, 2)}
-
-
-def one_per_class(cache: Path) -> Path:
-    return write_stand_in(cache / "drawn", images_per_class=1)
 
 
 def files_below(root: Path) -> set[str]:
@@ -89,7 +86,7 @@ def test_celeba_is_drawn_with_its_lists(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_several_at_once_make_one_complete_folder_once_and_leave_nothing_behind(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        (root,) = set(pool.map(one_per_class, [tmp_path] * 4))
+        (root,) = set(pool.map(partial(write_stand_in, images_per_class=1), [tmp_path / "drawn"] * 4))
     assert list(tmp_path.iterdir()) == [root]
     assert files_below(root) == complete(1)
 

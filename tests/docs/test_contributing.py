@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The walk-throughs of CONTRIBUTING.md work: their files are written into a copy of the package and run there."""
+"""The walk-throughs of CONTRIBUTING.md and of the page on plug-ins work: their files are written and run."""
 
 import os
 import re
@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from fdg_plugins.plugins.files import load_file
+from fdg_plugins.tasks import TASKS
 from tests.processes import printed_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PLUGINS = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
 def files_of(section: str) -> dict[str, str]:
@@ -50,3 +54,26 @@ def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> 
     outcome = python(["-c", examples], tmp_path)
     assert "failed=0, attempted=1" in outcome
     assert str(tmp_path) in outcome
+
+
+@pytest.mark.slow
+def test_the_files_of_the_page_load_and_keep_the_promises_of_their_contracts(tmp_path: Path) -> None:
+    files = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PLUGINS, re.DOTALL))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert set(files) == {"my_method.py", "median.py", "near.py", "top_two.py", "contracts.py"}
+    (printed,) = re.findall(r"\$ python contracts\.py\n(.*?)```", PLUGINS, re.DOTALL)
+    assert printed_by(sys.executable, "contracts.py", folder=tmp_path) == printed
+
+
+def test_the_metric_of_the_page_is_judged_at_both_ends(tmp_path: Path) -> None:
+    text = next(one for one in re.findall(r"```python\n(.*?)```", PLUGINS, re.DOTALL) if one.startswith("# top_two.py"))
+    (tmp_path / "top_two.py").write_text(text, encoding="utf-8")
+    load_file(tmp_path / "top_two.py")
+    task = TASKS.get("top_two")
+    logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    total, count = task.sums(logits, torch.tensor([1, 2]))["top_two_accuracy"]
+    assert (float(total), count) == (1.0, 2)
+    assert task.complaint({"top_two_accuracy": (1.0, 2)}, 2, 3) is None
+    assert task.complaint({"top_two_accuracy": (1.0, 2)}, 3, 3) == "its top_two_accuracy is over 2 images, expected 3"
+    assert task.complaint({"accuracy": (1.0, 2)}, 2, 3) is not None

@@ -10,13 +10,13 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
 from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
-from fdg_plugins.storage import load_tensors, read_json
+from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
+from fdg_plugins.storage import read_json
+from tests.finished_runs import same_models
 from tests.processes import WORKER, command_line
 
 from .conftest import Simulator
@@ -48,10 +48,6 @@ def start(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> "sub
     )
 
 
-def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    return [one for one in psutil.Process(process.pid).children() if WORKER in command_line(one)]
-
-
 def without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_times(one) for name, one in value.items() if name not in TIMES}
@@ -77,10 +73,7 @@ def test_one_process_has_the_simulators_bits(method: str, simulator: Simulator, 
 def check_equal(here: Path, there: Path) -> None:
     """Fail unless two runs left the same bits in the same files."""
     assert without_times(read_json(here / RESULTS_FILE)) == without_times(read_json(there / RESULTS_FILE))
-    for name in (LAST_FILE, SELECTED_FILE):
-        one, other = load_tensors(here / name), load_tensors(there / name)
-        assert one.keys() == other.keys()
-        assert all(torch.equal(value, other[key]) for key, value in one.items())
+    assert same_models(here, there)
     assert {path.name for path in here.iterdir()} == {path.name for path in there.iterdir()}
 
 
@@ -102,7 +95,7 @@ def test_hanging_worker_does_not_hang_the_run(tmp_path: Path, data_root: Path) -
     while not (record.exists() and read_json(record)["rounds"]):
         assert process.poll() is None
         time.sleep(0.02)
-    workers = workers_of(process)
+    workers = [one for one in psutil.Process(process.pid).children() if WORKER in command_line(one)]
     workers[0].suspend()
     printed, _ = process.communicate(timeout=600)
     assert process.returncode == 0, printed

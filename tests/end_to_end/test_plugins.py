@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep over a plug-in's method, network and data set, and over a file at hand: simulator, report and plot."""
+"""Sweeps over plug-ins and over a folder of one's own: with a reference, to the report and the figures."""
 
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from fdg_plugins.cli.main import app
 from fdg_plugins.record.run_record import RunRecord
-from tests.processes import printed_by
+from tests.own_drawings import draw_own
+from tests.processes import FDG, printed_by
 
 pytestmark = pytest.mark.slow
 
@@ -18,8 +21,7 @@ METHODS = ("fedavg", "fedproto", "clipped_fedavg")
 
 def test_sweep_runs_plugins_by_name(example_plugin: Path, blocks: Path, tmp_path: Path) -> None:
     def fdg(*words: object) -> str:
-        command = Path(sys.executable).with_name("fdg")
-        return printed_by(command, *words, PYTHONPATH=str(example_plugin), FDG_THREADS="1", MPLBACKEND="agg")
+        return printed_by(FDG, *words, PYTHONPATH=str(example_plugin), FDG_THREADS="1", MPLBACKEND="agg")
 
     folder = tmp_path / "sweep"
     settings = [word for setting in TINY for word in ("--set", setting)]
@@ -34,3 +36,27 @@ def test_sweep_runs_plugins_by_name(example_plugin: Path, blocks: Path, tmp_path
     assert all(title in report for title in ("FedAvg", "FedProto", "Clipped FedAvg"))
     fdg("plot", "convergence", folder, "--to", tmp_path / "figures")
     assert list((tmp_path / "figures").glob("*.png"))
+
+
+TARGET = "Bäder & Küchen"
+OWN = ("image_size=16", "model=convnet", "rounds=1", "local_epochs=1", "erm:steps=2", "erm:checkpoint_every=2")
+
+
+def fdg(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.usefixtures("no_fdg_variables")
+def test_a_folder_of_ones_own_goes_through_sweep_report_and_figures(tmp_path: Path) -> None:
+    photos, sweep = draw_own(tmp_path / "Meine Fotos"), tmp_path / "sweep"
+    shutil.rmtree(photos / "sketch" / "Hund")
+    settings = [text for setting in OWN for text in ("--set", setting)]
+    fdg("sweep", sweep, "--methods", "fedavg,erm", "--dataset", photos, "--targets", TARGET, *settings)
+    table = fdg("report", sweep)
+    assert TARGET in table
+    assert "Meine Fotos" in table
+    assert fdg("plot", "all", sweep, "--to", tmp_path / "figures").count(": png") >= 3
+    run = sweep / "runs" / "fedavg-Bader_Kuchen-seed0"
+    assert "convergence: png" in fdg("plot", "all", run, "--to", tmp_path / "one")

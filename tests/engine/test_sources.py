@@ -20,6 +20,7 @@ from fdg_plugins.lab.sweep.run import MARK
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
+from tests.recipes.exported_jobs import workflow
 
 ROOT = Path(__file__).parents[2]
 JOB = str(ROOT / "jobs" / "pacs_fedomg")
@@ -30,10 +31,6 @@ SIMULATOR, PROCESS = ENGINES[EngineName.SIMULATOR], ENGINES[EngineName.PROCESS]
 
 def source(what: str, shell: dict[str, str] | None = None, **changes: Any) -> JobSource:
     return find_source(Asked(what, **changes), {"PATH": "/bin"}, shell or {})
-
-
-def arguments_in(folder: Path) -> Any:
-    return read_json(folder / "job" / CONFIG)["workflows"][0]["args"]
 
 
 def of_many_sites(folder: Path, dataset: str, count: int) -> str:
@@ -49,7 +46,7 @@ def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(t
     job = made.job(stand_in=True)
     job.write(tmp_path)
     assert (job.protocol.rounds, job.protocol.image_size, job.sites) == (10, 64, 4)
-    arguments = arguments_in(tmp_path)
+    arguments = workflow(tmp_path / "job")
     assert (arguments["aggregator"]["kappa"], arguments["protocol"]["seed"]) == (0.25, 3)
     load_file(ROOT / "custom" / "clipped_fedavg.py")
     source("clipped_fedavg").job(stand_in=True).write(tmp_path / "plug-in")
@@ -151,7 +148,7 @@ def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has
     source(JOB, settings={"weighting": "ga", "step_size": 0.1})
     own = {"objective": {"name": "prox", "strength": 0.3}, "weighting": {"name": "arfl", "strength": 2.0}}
     source("fedprox+arfl", settings=own).job(stand_in=True).write(tmp_path)
-    arguments = arguments_in(tmp_path)
+    arguments = workflow(tmp_path / "job")
     assert arguments["protocol"]["objective"] == own["objective"]
     assert arguments["aggregator"]["weighting"] == own["weighting"]
     job_of_both = str(tmp_path / "job")

@@ -17,8 +17,8 @@ from fdg_plugins.storage import read_json, save_tensors, write_json
 from tests.cli.commands import check_refusal, fdg
 from tests.controllers.federation_stubs import run_record
 from tests.evaluation.finished import finished_run, probabilities
+from tests.recipes.exported_jobs import workflow
 
-SERVER_CONFIG = Path("evaluate", "app_server", "config", "config_fed_server.json")
 DOMAINS = ("art_painting", "sketch")  # on which neither of the models was trained
 
 
@@ -169,11 +169,11 @@ def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], da
     assert brought == {
         f"{run}/{file}" for run in ("fedavg", "fedomg") for file in ("global_model.safetensors", RESULTS_FILE)
     }
-    arguments = read_json(tmp_path / SERVER_CONFIG)["workflows"][0]["args"]
+    arguments = workflow(tmp_path / "evaluate")
     assert arguments == {"models": ["fedavg", "fedomg"], "dataset": "pacs"}
     own = data_root / "pacs"
     assert fdg("evaluate", runs[0], "--data", own, "--sites", "photo,ward", "--to", tmp_path / "own").exit_code == 0
-    arguments = read_json(tmp_path / "own" / SERVER_CONFIG)["workflows"][0]["args"]
+    arguments = workflow(tmp_path / "own" / "evaluate")
     assert arguments["dataset"]["domains"] == ["art_painting", "cartoon", "photo", "sketch", "ward"]
 
 

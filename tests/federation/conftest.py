@@ -12,7 +12,6 @@ import random
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,12 +29,12 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, belongs
 from tests.cli.commands import fdg
 from tests.federation.bare_environment import make_bare_environment
-from tests.processes import command_line
+from tests.finished_runs import record_in
+from tests.processes import NVFLARE, Done, command_line, execute, shell
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path(sys.executable).parent
 JOB_TIMEOUT_S = 600
-COMMAND_TIMEOUT_S = 300
 LOGIN_TIMEOUT_S = 120.0
 # Below those that an operating system gives to outgoing connections, which are many here.
 PORTS = range(20_000, 30_000)
@@ -59,14 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.federation)
-
-
-@dataclass(frozen=True)
-class Done:
-    """A command that has ended: exit code, and all that it printed."""
-
-    returncode: int
-    output: str
 
 
 @dataclass(frozen=True)
@@ -104,7 +95,7 @@ class Federation:
     def control(self, command: str, *arguments: object) -> Done:
         """Run ``fdg poc`` as a user does."""
         words = [str(self.commands / "fdg"), "poc", command, str(self.folder)]
-        return self._run([*words, *map(str, arguments)], self.folder.parent)
+        return self._run([*words, *map(str, arguments)])
 
     def start(self, *options: object) -> Done:
         """Start it, on its ports and with its data."""
@@ -114,8 +105,8 @@ class Federation:
 
     def nvflare(self, person: str, *arguments: str) -> Done:
         """Run ``nvflare job ...`` as ``person`` does, with the kit that was provisioned for them."""
-        words = [str(Path(sys.executable).with_name("nvflare")), "job", *arguments]
-        return self._run([*words, "--startup-kit", str(self.folder / f"{person}@fdg.example")], self.folder.parent)
+        kit = self.folder / f"{person}@fdg.example"
+        return self._run([NVFLARE, "job", *arguments, "--startup-kit", str(kit)])
 
     def session(self, person: str) -> Session:
         """Return a session of ``person`` with the server; the command line takes seconds to make one each time."""
@@ -133,24 +124,13 @@ class Federation:
     @property
     def environment(self) -> dict[str, str]:
         """What a shell would have in which nothing of this project is set."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
+        clean = {name: value for name, value in shell().items() if not name.startswith("NVFLARE_")}
         home = self.folder.parent / "home"  # in which FLARE's tools keep a registry of kits
         home.mkdir(exist_ok=True)
         return {**clean, "HOME": str(home), **self.plugins}
 
-    def _run(self, words: list[str], folder: Path) -> Done:
-        done = subprocess.run(
-            words,
-            env=self.environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout)
+    def _run(self, words: list[str]) -> Done:
+        return execute(*words, folder=self.folder.parent, env=self.environment)
 
     def meta(self, job: str) -> dict[str, Any]:
         """Return what the server's store holds of a job."""
@@ -187,9 +167,8 @@ class Federation:
         assert ended.status == status, ended.log[-3000:]
         shutil.rmtree(folder, ignore_errors=True)
         downloaded = self.nvflare("lead", "download", job, "-o", str(folder))
-        assert downloaded.returncode == 0, downloaded.output
-        (results,) = folder.rglob("results.json")
-        return RunRecord.model_validate_json(results.read_bytes())
+        assert downloaded.returncode == 0, downloaded.stdout
+        return record_in(folder)
 
     def wait_until_running(self, job: str, text: str) -> None:
         """Return when the server's log of a job holds ``text``."""
@@ -267,7 +246,7 @@ def running_federation(
     found = Federation(folder, free_ports(), data_root, plugin, dataset, commands)
     try:
         started = found.start()
-        assert started.returncode == 0, started.output
+        assert started.returncode == 0, started.stdout
         yield found
     finally:
         found.close()
@@ -275,7 +254,7 @@ def running_federation(
         left = found.processes()
         for process in left:
             process.kill()
-    assert stopped.returncode == 0, stopped.output
+    assert stopped.returncode == 0, stopped.stdout
     assert left == []
 
 

@@ -30,7 +30,7 @@ def gpu_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) ->
             assert lent.exit_code == 0, lent.output
         assert found.control("stop").returncode == 0
         started = found.start()
-        assert started.returncode == 0, started.output
+        assert started.returncode == 0, started.stdout
         yield found
     finally:
         found.close()

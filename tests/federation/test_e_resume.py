@@ -170,9 +170,9 @@ def test_stop_leaves_no_process_though_daemons_restart_what_dies(own_federation:
             process.kill()
     until(lambda: pid.read_text(encoding="utf-8") not in ("", killed), "FLARE's daemon has not restarted the site")
     stopped = own_federation.control("stop")
-    assert stopped.returncode == 0, stopped.output
+    assert stopped.returncode == 0, stopped.stdout
     time.sleep(6)  # a daemon looks every 5 seconds
     assert own_federation.processes() == []
     assert not list(own_federation.folder.glob("*/*pid.fl"))
     again = own_federation.control("stop")
-    assert (again.returncode, "0 processes ended" in again.output) == (0, True)
+    assert (again.returncode, "0 processes ended" in again.stdout) == (0, True)

@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
+from tests.finished_runs import record_in
 from tests.processes import command_line, printed_by
 
-from .conftest import COMMAND_TIMEOUT_S, JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
+from .conftest import JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 
 SITES = ("site-1", "site-2", "site-3")
 DOMAINS = ("angle_0", "angle_15", "angle_30")
@@ -45,11 +46,10 @@ class OwnPoc:
     def __init__(self, folder: Path) -> None:
         self.folder, workspace = folder, folder / "poc"
         self.kits = workspace / "example_project" / "prod_00"
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("FDG_", "NVFLARE_"))}
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         own = {"HOME": str(folder / "home"), "NVFLARE_POC_WORKSPACE": str(workspace), "PATH": programs}
         tiny = {f"FDG_{name.upper()}": str(value) for name, value in TINY.items()}
-        self.environment = {**clean, **own, "FDG_THREADS": "1", **tiny}
+        self.environment = {**own, "FDG_THREADS": "1", **tiny}
         (folder / "home").mkdir()
 
     def run(self, program: str, *arguments: object) -> str:
@@ -102,7 +102,7 @@ def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) 
         told = CliRunner().invoke(app, ["kit", "site", str(own_poc.kits / site), "--domain", domain])
         assert told.exit_code == 0, told.output
     FDGRecipe("fedomg", "rotateddigits", sites=list(SITES)).export(str(own_poc.folder / "jobs"))
-    own_poc.run("nvflare", "poc", "start", "--timeout", COMMAND_TIMEOUT_S)
+    own_poc.run("nvflare", "poc", "start", "--timeout", 300)
     try:
         submitted = JOB_ID.search(own_poc.run("nvflare", "job", "submit", "-j", "jobs/rotateddigits_fedomg"))
         assert submitted is not None
@@ -110,7 +110,6 @@ def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) 
         own_poc.run("nvflare", "job", "download", submitted[0], "-o", "results")
     finally:
         own_poc.run("nvflare", "poc", "stop", "--no-wait")  # FLARE waits 30 s and then fails; the fixture ends the rest
-    (results,) = (own_poc.folder / "results").rglob("results.json")
-    record = RunRecord.model_validate_json(results.read_bytes())
+    record = record_in(own_poc.folder / "results")
     assert {site: reply.domain for site, reply in record.census.items()} == dict(zip(SITES, DOMAINS, strict=True))
     assert (record.status, record.held_out) == ("finished", SITES[:1])

@@ -108,10 +108,6 @@ def silent(**limits: Any) -> DifferentialPrivacyFilter:
     return made
 
 
-def approx_rows(rows: list[list[float]]) -> list[Any]:
-    return [pytest.approx(row, rel=1e-3) for row in rows]
-
-
 def ledger_of(local: Path) -> dict[str, Any]:
     path = local / "fdg_privacy" / "ledger.json"
     return json.loads(path.read_text()) if path.exists() else {"releases": []}
@@ -122,26 +118,6 @@ def assert_refused(reply: Shareable, pattern: str) -> None:
     assert re.search(pattern, reply.get_header(HEADER_REASON)), reply.get_header(HEADER_REASON)
     assert set(reply) == {"__headers__"}, "an error reply holds nothing but its headers"
     assert reply["__headers__"].keys() <= {"__rc__", HEADER_REASON, HEADER_STOP}
-
-
-def test_all_floats_are_clipped_as_one_vector_and_the_counter_of_steps_is_zero(context: MakeContext) -> None:
-    dp = silent(clip_norm=6.5)
-    out = from_shareable(dp.process(answer(), context(dp)))
-    assert out.data_kind == DataKind.WEIGHT_DIFF
-    assert out.data["conv.weight"].tolist() == approx_rows([[1.5, 0], [0, 2.0]]), "its length is 13, twice the limit"
-    assert out.data["bn.running_mean"].tolist() == pytest.approx([CANARY / 2, 6.0], rel=1e-3)
-    assert out.data["bn.num_batches_tracked"].dtype == torch.int64
-    assert int(out.data["bn.num_batches_tracked"]) == 0
-
-
-def test_noise_of_the_deviation_asked_for_is_on_every_float(context: MakeContext) -> None:
-    dp = DifferentialPrivacyFilter(clip_norm=0.5, noise_multiplier=4.0, max_epsilon=1e6)
-    data = {"w": torch.zeros(50_000), "b": torch.zeros(50_000, dtype=torch.float16)}
-    out = from_shareable(dp.process(answer(data), context(dp))).data
-    assert float(out["w"].std()) == pytest.approx(2.0, rel=0.05)
-    assert float(out["b"].float().std()) == pytest.approx(2.0, rel=0.05)
-    again = from_shareable(dp.process(answer(data), context(dp))).data
-    assert not torch.equal(out["w"], again["w"])
 
 
 def test_what_was_measured_on_images_is_withheld_and_the_rest_of_the_report_stays(context: MakeContext) -> None:
@@ -335,7 +311,7 @@ def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context:
     (local / "fdg_privacy.json").write_text(json.dumps(policy))
     loose = silent(clip_norm=100.0, noise_multiplier=0.1, max_epsilon=1e9, delta=0.5)
     out = from_shareable(loose.process(answer(), context(loose)))
-    assert out.data["conv.weight"].tolist() == approx_rows([[1.5, 0], [0, 2.0]])
+    assert out.data["conv.weight"].tolist() == [pytest.approx([1.5, 0], rel=1e-3), pytest.approx([0, 2.0], rel=1e-3)]
     assert ledger_of(local)["releases"][0]["noise_multiplier"] == 3
     while (reply := loose.process(answer(), context(loose))).get_return_code() == ReturnCode.OK:
         pass

@@ -2,7 +2,6 @@
 """Kits of ``deploy/``, by FLARE's provisioning in one place and by its distributed one, and copied for containers."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.storage import read_json, write_json
-from tests.processes import printed_by
+from tests.processes import NVFLARE, printed_by
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -106,7 +105,7 @@ def test_what_an_operator_has_changed_stays(kits: Path, tmp_path: Path) -> None:
 
 def nvflare(folder: Path, *arguments: object) -> str:
     """Run FLARE's command in ``folder``, with a home there; return what it printed, once it has succeeded."""
-    return printed_by(Path(sys.executable).with_name("nvflare"), *arguments, folder=folder, HOME=str(folder))
+    return printed_by(NVFLARE, *arguments, folder=folder, HOME=str(folder))
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ import fdg_plugins
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
-from fdg_plugins.flare.kits import ENDS, merge_allow_list, read_kit
+from fdg_plugins.flare.kits import ENDS, read_kit
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
@@ -299,7 +299,7 @@ def entries(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     marker = next(name for name, end in ENDS.items() if end == request.param)
     (tmp_path / "kit" / "startup" / marker).write_text("{}", encoding="utf-8")
     (tmp_path / "kit" / "local" / "resources.json").write_text("{}", encoding="utf-8")
-    return merge_allow_list(read_kit(tmp_path / "kit")).entries
+    return read_kit(tmp_path / "kit").least_list()
 
 
 def test_allow_list_builds_nothing_else(authorize: Callable[[str, list[str]], bool], entries: list[str]) -> None:

@@ -25,52 +25,20 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # which FLARE's consumer sets
 
 
-def manager_of(resources: dict[str, Any]) -> GPUResourceManager:
-    """Return the manager that FLARE builds of the resources of a kit."""
-    (entry,) = [one for one in resources["components"] if one["id"] == "resource_manager"]
-    assert entry["path"] == f"{GPUResourceManager.__module__}.{GPUResourceManager.__name__}"
-    return GPUResourceManager(**entry["args"])
-
-
-def need_of(site: str, gpus: int, memory: float) -> dict[str, Any]:
-    """Return what FLARE's server asks of ``site`` for a job with these GPUs at every site."""
-    spec = resource_spec(SITES, gpus, memory)
-    validate_portable_resource_spec(spec)
-    need: dict[str, Any] = get_resource_manager_spec({"resource_spec": spec}, site)
-    return need
-
-
 @pytest.mark.usefixtures("two_gpus")
 def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits() -> None:
-    manager, context = manager_of(lend_gpus({}, Lent(1, 16.0))), FLContext()
-    need = need_of("photo", 1, 8)
+    (entry,) = [one for one in lend_gpus({}, Lent(1, 16.0))["components"] if one["id"] == "resource_manager"]
+    assert entry["path"] == f"{GPUResourceManager.__module__}.{GPUResourceManager.__name__}"
+    manager, context = GPUResourceManager(**entry["args"]), FLContext()  # as FLARE builds it
+    spec = resource_spec(SITES, 1, 8)
+    validate_portable_resource_spec(spec)
+    need: dict[str, Any] = get_resource_manager_spec({"resource_spec": spec}, "photo")
     tokens = [manager.check_resources(need, context) for _ in range(3)]
     assert [enough for enough, _ in tokens] == [True, True, False], "8 and 8 of 16 GiB, and nothing for a third"
     held = [manager.allocate_resources(need, token, context) for _, token in tokens[:2]]
     assert held == [{0: 8.0}, {0: 8.0}], "both on the one GPU"
     manager.free_resources(held[0], tokens[0][1], context)
     assert manager.check_resources(need, context)[0], "the job that ended has made room"
-
-
-def test_the_other_resources_of_a_kit_stay_and_lending_again_replaces() -> None:
-    launcher = {"id": "process_launcher", "path": "a.b.Launcher", "args": {}}
-    manager = {"id": "resource_manager", "path": "x.Other", "args": {"ignore_host": True, "num_of_gpus": 0}}
-    before = {"allow_log_streaming": False, "components": [manager, launcher]}
-    once = lend_gpus(before, Lent(1, 16.0))
-    assert once["allow_log_streaming"] is False
-    assert [one["id"] for one in once["components"]] == ["resource_manager", "resource_consumer", "process_launcher"]
-    assert once["components"][0]["args"] == {
-        **{"ignore_host": True, "expiration_period": 300},
-        **{"num_of_gpus": 1, "mem_per_gpu_in_GiB": 16.0},
-    }
-    assert lend_gpus(once, Lent(1, 16.0)) == once
-    assert before["components"] == [manager, launcher], "the input is unchanged"
-
-
-def test_a_job_asks_every_site_but_those_without() -> None:
-    spec = resource_spec(SITES, 2, 7.5, ["cartoon", "site-4"])
-    assert spec == {site: {"num_of_gpus": 2, "mem_per_gpu_in_GiB": 7.5} for site in ("art_painting", "photo")}
-    assert resource_spec(SITES, 0, None) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from nvflare.apis.fl_constant import ReservedTopic
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.fuel.data_event.data_bus import DataBus
 
-from fdg_plugins.controllers.tracking import round_metrics
+from fdg_plugins.controllers.tracking import round_counters, round_gauges
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare import metrics
-from fdg_plugins.flare.metrics import Metric, publish, publish_at_site, start_reporting
+from fdg_plugins.flare.metrics import publish, publish_at_site, start_reporting
 from tests.controllers.rounds_stubs import UPDATES, Answer, all_well, make_rounds, trained
 from tests.scripts import load_script
 
@@ -27,7 +27,6 @@ ON_THE_PAGE = {
     for name in re.findall(r"fdg_\w+", names)
 }
 TAGS = {"run": "job-1", "method": "fedomg"}
-SENT = (Metric("fdg_round", "gauge", 3.0), Metric("fdg_bytes_up", "counter", 70.0, {"site": "Zürich-1"}))
 
 
 class StatsD:
@@ -65,8 +64,9 @@ def statsd(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatsD]:
 def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
     start_reporting()
     start_reporting()  # a second run in this process: still one reporter
-    publish(SENT, TAGS)
-    publish([Metric("fdg_rounds", "gauge", 9.0)], TAGS)
+    publish("gauge", {"fdg_round": 3, "fdg_gap": None}, TAGS)
+    publish("counter", {"fdg_bytes_up": {"Zürich-1": 70, "Bern": None}}, TAGS)
+    publish("gauge", {"fdg_rounds": 9.0}, TAGS)
     assert statsd.read(3) == [
         ("fdg_round", "g", 3.0, TAGS),
         ("fdg_bytes_up", "c", 70.0, {**TAGS, "site": "Zürich-1"}),
@@ -75,11 +75,11 @@ def test_metrics_arrive_once_with_kind_value_and_labels(statsd: StatsD) -> None:
 
 
 def test_missing_package_stops_a_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda name: None)
     monkeypatch.setenv("FDG_STATSD", "localhost:9125")
     with pytest.raises(SettingsError):
         start_reporting()
-    publish_at_site(SENT, TAGS)
+    publish_at_site({"fdg_round": 3}, TAGS)
     assert "needs the package datadog" in caplog.text
     monkeypatch.setenv("FDG_STATSD", "localhost")
     with pytest.raises(SettingsError) as refused:
@@ -97,12 +97,11 @@ def test_a_lost_site_a_refused_update_and_the_others_are_told_apart(tmp_path: Pa
 
     rounds, _ = make_rounds(tmp_path, script, min_sites=1)
     finished, _ = rounds.run_round(1)
-    found = {(one.name, one.tags.get("site")): one.value for one in round_metrics(rounds.record, finished)}
-    assert (found["fdg_updates_used", None], found["fdg_updates_missing", None]) == (1, 2)
-    takes_part = {site: found["fdg_site_takes_part", site] for site in ("cartoon", "photo-1", "photo-2")}
-    assert takes_part == {"cartoon": 0, "photo-1": 1, "photo-2": 0}
-    assert found["fdg_bytes_up", None] == finished.bytes_up > 0
-    assert {name for name, _ in found} <= ON_THE_PAGE
+    found = {**round_counters(finished), **round_gauges(rounds.record, finished)}
+    assert (found["fdg_updates_used"], found["fdg_updates_missing"]) == (1, 2)
+    assert found["fdg_site_takes_part"] == {"cartoon": 0, "photo-1": 1, "photo-2": 0}
+    assert found["fdg_bytes_up"] == finished.bytes_up > 0
+    assert found.keys() <= ON_THE_PAGE
 
 
 def test_the_dashboard_asks_for_each_metric_of_the_page() -> None:

@@ -38,7 +38,7 @@ def track(name: str, folder: Path) -> None:
 
 
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
+    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda package: None)
     with pytest.raises(SettingsError):
         chosen_tracker("mlflow", {})
 

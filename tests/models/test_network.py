@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks of one's own: any module with a linear head becomes an extractor with the protocol's head on top."""
+"""Networks of the registry and of one's own: modules with a linear head, on which the protocol's head is put."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,29 +11,26 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, Network, build_model
+from fdg_plugins.models import HEADS, NETWORKS, ExtractorClassifier, Network, build_model, model_names, parameter_kinds
+from fdg_plugins.models.registry import PROJECTED
+from fdg_plugins.testing.inputs import same_bits
+
+NUMBERS = itertools.count()
 
 
 def plain(num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes))
 
 
-@pytest.fixture
-def add() -> Iterator[Callable[..., str]]:
-    added: list[str] = []
-
-    def take(build: Any, **fields: Any) -> str:
-        NETWORKS.add(Network(name=f"test_{len(added)}", build=build, **fields))
-        added.append(f"test_{len(added)}")
-        return added[-1]
-
-    yield take
-    for name in added:
-        NETWORKS.remove(name)
+def add(build: Any, **fields: Any) -> str:
+    """Have a network in the registry; return its name."""
+    name = f"test_{next(NUMBERS)}"
+    NETWORKS.add(Network(name=name, build=build, **fields))
+    return name
 
 
 @pytest.mark.parametrize("head", ["linear", "two_layer"])
-def test_the_last_linear_layer_gives_way_to_the_protocols_head(add: Callable[..., str], head: str) -> None:
+def test_the_last_linear_layer_gives_way_to_the_protocols_head(head: str) -> None:
     name = add(plain)
     model, again = (build_model(name, 5, seed=3, head=head) for _ in range(2))
     images = torch.randn(2, 3, 8, 8)
@@ -41,7 +39,7 @@ def test_the_last_linear_layer_gives_way_to_the_protocols_head(add: Callable[...
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 
-def test_a_layer_of_the_extractor_may_take_the_place_of_the_head(add: Callable[..., str]) -> None:
+def test_a_layer_of_the_extractor_may_take_the_place_of_the_head() -> None:
     name = add(plain)
     base, model = (build_model(name, 5, seed=3, head=head) for head in ("two_layer", "projected_two_layer"))
     own = {key for key in model.state_dict() if key not in base.state_dict()}
@@ -56,7 +54,7 @@ def test_a_layer_of_the_extractor_may_take_the_place_of_the_head(add: Callable[.
     assert "extractor.projection.weight" in small.state_dict()
 
 
-def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults(add: Callable[..., str]) -> None:
+def test_a_factory_receives_what_it_names_and_keeps_its_own_defaults() -> None:
     seen: list[dict[str, Any]] = []
 
     def build(num_classes: int, dims: int, channels: int = 8, norm: str = "mine") -> nn.Module:
@@ -103,7 +101,86 @@ class Net(nn.Module):
         (partial(Net, lambda logits: [logits]), {}),
     ],
 )
-def test_network_unlike_its_record_is_refused(add: Callable[..., str], build: Any, fields: dict[str, Any]) -> None:
+def test_network_unlike_its_record_is_refused(build: Any, fields: dict[str, Any]) -> None:
     name = add(build, **fields)
     with pytest.raises(SettingsError):
         build_model(name, 2, seed=1, image_size=16)
+
+
+SMALL = (
+    "convnet",
+    "strided_convnet",
+    "groupnorm_convnet",
+    "resnet18",
+)  # torchvision's larger networks take a second to build; test_library_networks.py is about them
+QUICK = tuple(name for name in model_names() if name in SMALL or name.startswith("monai"))
+
+
+@pytest.fixture(scope="module", params=QUICK)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name: str) -> ExtractorClassifier:
+    return build_model(name, 7, seed=1).eval()
+
+
+def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
+    """Return noise in the shape of a model's images."""
+    return torch.randn(count, NETWORKS.get(name).channels or 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier) -> None:
+    kinds = parameter_kinds(model)
+    state = model.state_dict()
+    assert list(kinds) == list(state)
+    assert {name for name, kind in kinds.items() if kind == "trainable"} == {
+        name for name, _ in model.named_parameters()
+    }
+    for name, kind in kinds.items():
+        if name.endswith(("running_mean", "running_var")):
+            assert kind == "float_buffer"
+        if name.endswith("num_batches_tracked"):
+            assert kind == "integer_buffer"
+        assert state[name].is_floating_point() == (kind != "integer_buffer")
+
+
+def test_the_seed_alone_decides_the_bits() -> None:
+    for head in HEADS:
+        for small in SMALL[:3]:
+            first = build_model(small, 7, seed=3, head=head)
+            torch.rand(5)
+            assert same_bits(first.state_dict(), build_model(small, 7, seed=3, head=head).state_dict())
+            assert not same_bits(first.state_dict(), build_model(small, 7, seed=4, head=head).state_dict())
+            other = head if head == PROJECTED else "linear"
+            second = build_model(small, 2, seed=3, head=other)
+            assert same_bits(first.extractor.state_dict(), second.extractor.state_dict())
+
+
+def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> None:
+    for head in HEADS:
+        for small in SMALL:
+            model = build_model(small, 7, seed=1, head=head).eval()
+            images = images_for(small)
+            inputs = model.penultimate(images)
+            assert inputs.shape == (2, model.last_layer.in_features)
+            assert model.features(images).shape == (2, model.feature_size)
+            assert model.last_layer.out_features == 7
+            assert torch.equal(model(images), model.last_layer(inputs))
+            assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
+
+
+def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None:
+    model = build_model("groupnorm_convnet", 10, seed=0)
+    # convolutions 1 -> 64 -> 128 -> 128 -> 128 of 3x3 with bias, scale and shift per channel, 128 -> 10
+    convolutions = (9 * 1 + 1) * 64 + (9 * 64 + 1) * 128 + 2 * (9 * 128 + 1) * 128
+    assert sum(p.numel() for p in model.parameters()) == convolutions + 2 * (64 + 3 * 128) + 129 * 10
+    assert set(parameter_kinds(model).values()) == {"trainable"}
+    kinds = [type(layer) for layer in model.extractor.children()]
+    assert kinds == [nn.Conv2d, nn.ReLU, nn.GroupNorm] * 4 + [nn.AdaptiveAvgPool2d, nn.Flatten]
+    assert all(layer.num_groups == 8 for layer in model.extractor.children() if isinstance(layer, nn.GroupNorm))
+    assert isinstance(model.extractor, nn.Sequential)
+    pooled = model.extractor[:-2](images_for("groupnorm_convnet", 28))
+    assert pooled.shape == (2, 128, 14, 14)
+    torch.testing.assert_close(pooled.mean(dim=(2, 3)), model.features(images_for("groupnorm_convnet", 28)))

@@ -4,7 +4,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import torch
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
+from fdg_plugins.testing.inputs import same_bits
 
 CACHE_NAME = "resnet18-f37072fd.pth"
 
@@ -51,10 +52,6 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
-
-
 def test_file_fills_the_extractor(tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier) -> None:
     for suffix, mode in ((".pth", "imagenet"), (".safetensors", "auto")):
         path = tmp_path / f"weights{suffix}"
@@ -62,8 +59,8 @@ def test_file_fills_the_extractor(tmp_path: Path, model: ExtractorClassifier, so
         save(published(source), path)
         classifier = {key: value.clone() for key, value in model.classifier.state_dict().items()}
         record = load_pretrained(model, "resnet18", mode, path, digest(path).upper())
-        assert equal(model.extractor.state_dict(), source.extractor.state_dict())
-        assert equal(model.classifier.state_dict(), classifier)
+        assert same_bits(model.extractor.state_dict(), source.extractor.state_dict())
+        assert same_bits(model.classifier.state_dict(), classifier)
         label = {"imagenet": "imagenet", "auto": "pretrained file"}[mode]
         assert (record.label, record.file, record.sha256) == (label, path.name, digest(path))
 
@@ -78,7 +75,7 @@ def test_tampered_file_is_refused(tmp_path: Path, model: ExtractorClassifier, so
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(DataError, match=rf"weights\.safetensors have SHA-256 {digest(path)}; expected {announced}"):
         load_pretrained(model, "resnet18", "auto", path, announced)
-    assert equal(model.state_dict(), before)
+    assert same_bits(model.state_dict(), before)
 
 
 def test_without_a_file(checkpoints: Path, model: ExtractorClassifier) -> None:
@@ -131,7 +128,7 @@ def test_bad_numbers_are_refused(tmp_path: Path, model: ExtractorClassifier, sou
         before = {name: value.clone() for name, value in model.state_dict().items()}
         with pytest.raises(DataError, match=rf"weights\.pth have {re.escape(key)} ") as caught:
             load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
-        assert equal(model.state_dict(), before)
+        assert same_bits(model.state_dict(), before)
         assert str(tmp_path) not in caught.value.public
 
 

@@ -12,12 +12,10 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
 from fdg_plugins.testing.inputs import same_bits
+from tests.random_tensors import normal
 
 SHAPE = (3, 32, 32)
-
-
-def images(number: int = 4, size: int = 32) -> torch.Tensor:
-    return torch.randn(number, 3, size, size, generator=torch.Generator().manual_seed(0))
+IMAGES = normal(0, 4, *SHAPE)
 
 
 @pytest.fixture
@@ -71,15 +69,15 @@ def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(pla
         return torch.zeros_like(maps) if number == 2 else maps
 
     with model.changed(zero):
-        changed = model.feature_map(images())
+        changed = model.feature_map(IMAGES)
     assert seen == [(0, 32), (1, 64), (2, 128)]
     assert torch.equal(changed, changed[:1].expand_as(changed))  # all images are the same now
-    assert torch.equal(model.feature_map(images()), plain.feature_map(images()))
+    assert torch.equal(model.feature_map(IMAGES), plain.feature_map(IMAGES))
     assert len(seen) == 3
 
 
 def test_the_weights_of_the_positions_are_those_of_the_definition() -> None:
-    attention, maps, pairs = PositionAttention(6, 4), images(3, 6).reshape(3, 6, 3, 6), torch.tensor([1, 0, 2])
+    attention, maps, pairs = PositionAttention(6, 4), normal(0, 3, 3, 6, 6).reshape(3, 6, 3, 6), torch.tensor([1, 0, 2])
     query, key = (normalize(layer(maps), dim=1).flatten(2) for layer in (attention.query, attention.key))
     expected = []
     for number, pair in enumerate(pairs.tolist()):

@@ -2,18 +2,20 @@
 """What the tests of local objectives share: random batches, training as a site does it, and a round of an exchange."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from fdg_plugins.models import ExtractorClassifier
-from fdg_plugins.objectives import ERMObjective, Exchange, LocalObjective, SiteFacts
+from fdg_plugins.objectives import ERMObjective, Exchange, LocalObjective, SiteFacts, SiteRound, make_objective
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
 
 CLASSES = 3
+SITE = SiteRound("photo", 3, seed=7)
 Batch = tuple[torch.Tensor, torch.Tensor]
+Local = TypeVar("Local", bound=LocalObjective)
 
 
 def make_batches(model: ExtractorClassifier, sizes: tuple[int, ...] = (4, 5, 4), seed: int = 0) -> list[Batch]:
@@ -36,6 +38,15 @@ def train_steps(
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
     policy = DevicePolicy(torch.device("cpu"))
     return train_locally(model, objective, epochs, optimizer, policy, lambda: False, lambda epoch, loss: None)
+
+
+def local_of(
+    kind: type[Local], name: str, model: ExtractorClassifier, site: SiteRound = SITE, **settings: Any
+) -> Local:
+    """Return the local objective of a method that has sent nothing, which is of class ``kind``."""
+    local = make_objective({"name": name, **settings}).local({}, model, site)
+    assert isinstance(local, kind)
+    return local
 
 
 def plain(model: ExtractorClassifier) -> LocalObjective:

@@ -40,12 +40,6 @@ def copy_of(module: nn.Module) -> State:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def smoothed(labels: torch.Tensor, share: float) -> torch.Tensor:
-    """Return the probabilities of classes: ``1 - share`` of the label, the rest evenly of the others."""
-    right = labels[:, None] == torch.arange(CLASSES)
-    return torch.where(right, 1 - share, share / (CLASSES - 1))
-
-
 def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifier) -> None:
     network = cast("GeneratingClassifier", adapted(linear_model))
     by_hand = copy.deepcopy(network)
@@ -68,7 +62,8 @@ def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifi
 
         z = by_hand.features(images)
         step(of_d, ((1 - d(g().detach(), code)) ** 2 + d(z.detach(), code) ** 2).mean())
-        classification = cross_entropy(by_hand.classifier(z), smoothed(labels, 0.1))
+        smoothed = torch.where(labels[:, None] == torch.arange(CLASSES), 0.9, 0.1 / (CLASSES - 1))
+        classification = cross_entropy(by_hand.classifier(z), smoothed)
         step(of_network, 0.6 * classification + 0.4 * ((1 - d(z, code)) ** 2).mean())
         step(of_g, (d(g(), code) ** 2).mean())
     torch.testing.assert_close(copy_of(network), copy_of(by_hand), rtol=1e-4, atol=1e-5)

@@ -1,23 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's halves are deaf to whatever is not a report; what FLARE keeps in files is loaded.
+"""The server's halves: SCAFFOLD's and MoFedSAM's by hand, and deaf to whatever is not a report."""
 
-That they forget a refused report, and go on from a saved state, is their contract.
-"""
-
+import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.methods.feddim import InsightExchange
 from fdg_plugins.methods.fediir import GradientExchange
-from fdg_plugins.objectives import Exchange
+from fdg_plugins.methods.mofedsam import MoFedSAMObjective, MomentumExchange
+from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
 from fdg_plugins.testing.inputs import same_bits
-from tests.objectives.local_steps import ReportRound
+from fdg_plugins.testing.objectives import bits
+from fdg_plugins.training.results import make_update
+from tests.objectives.local_steps import CLASSES, Batch, ReportRound, train_steps
 from tests.random_tensors import normal
+
+RATE = 0.1
+NAME = "classifier.weight"
+
+
+def one(value: float) -> dict[str, torch.Tensor]:
+    return {NAME: torch.tensor([[value]])}
+
+
+def at_a_point(value: float) -> ExtractorClassifier:
+    """A model with one parameter."""
+    model = ExtractorClassifier(nn.Flatten(), nn.Linear(1, 1, bias=False))
+    model.load_state_dict(one(value))
+    return model
+
+
+def trained(
+    start: float, optimum: float, sent: dict[str, torch.Tensor], memory: dict[str, torch.Tensor]
+) -> tuple[float, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Take one step of a site with the loss ``(x - optimum)^2 / 2``; return its update, its report and its memory."""
+    model = at_a_point(start)
+    local = SCAFFOLDObjective().local(sent, model, SiteRound("a", 0, 0, RATE, memory=memory))
+
+    def compute() -> torch.Tensor:
+        model.last_layer.weight.grad = model.last_layer.weight.detach() - optimum
+        return torch.zeros(())
+
+    local.step(model, compute, torch.optim.SGD(model.parameters(), lr=RATE))
+    update = model.last_layer.weight.item() - start
+    done = Trained(one(update), 1, 1.0)
+    return update, local.report(done), local.memory(done)
+
+
+def test_two_sites_by_hand() -> None:
+    # x = 0, b = (-1, -3), rate 0.1, one step: gradients 1 and 3, updates -0.1 and -0.3, which over 0.1 are c_u = 1, 3;
+    # c = 2 and x = -0.2. Then site a: gradient 0.8, corrected by 2 - 1: 1.8; its update is -0.18, so its control
+    # becomes 1 - 2 + 1.8 = 0.8, the new gradient. Only it reports: c = 2 + (0.8 - 1) / 2 = 1.9.
+    exchange = ControlExchange({NAME: (1, 1)}, num_sites=2)
+    first, second = (trained(0.0, optimum, {}, {}) for optimum in (-1.0, -3.0))
+    assert [first[0], second[0]] == pytest.approx([-0.1, -0.3])
+    torch.testing.assert_close([first[2], second[2]], [one(1.0), one(3.0)])
+    exchange.begin_round(one(0.0))
+    exchange.finish({site: exchange.read(site, own[1], one(own[0])) for site, own in (("a", first), ("b", second))})
+    torch.testing.assert_close(exchange.broadcast(), one(2.0))
+    update, report, memory = trained(-0.2, -1.0, exchange.broadcast(), first[2])
+    assert update == pytest.approx(-0.18)
+    torch.testing.assert_close(memory, one(0.8))
+    exchange.begin_round(one(-0.2))
+    exchange.finish({"a": exchange.read("a", report, one(update))})
+    torch.testing.assert_close(exchange.broadcast(), one(1.9))
+
+
+@pytest.mark.parametrize(("was_sent", "has_memory"), [(False, False), (True, True)])
+def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
+    model: ExtractorClassifier, batches: list[Batch], was_sent: bool, has_memory: bool
+) -> None:
+    shapes = {name: value.shape for name, value in model.named_parameters()}
+    server, own = ({name: 0.1 * normal(seed, *shape) for name, shape in shapes.items()} for seed in (1, 2))
+    server, own = server if was_sent else {}, own if has_memory else {}
+    before, gradients = bits(model), copy.deepcopy(model)
+    images, labels = batches[0]
+    loss = nn.functional.cross_entropy(gradients(images), labels)
+    loss.backward()
+    local = SCAFFOLDObjective().local(server, model, SiteRound(memory=own))
+    training = train_steps(model, local, [batches[:1]], lr=0.5, momentum=0.0, weight_decay=0.0)
+    assert training.epoch_losses[0] == pytest.approx(loss.item())
+    for name, parameter in gradients.named_parameters():
+        assert parameter.grad is not None
+        corrected = parameter.grad + (server[name] if server else 0) - (own[name] if own else 0)
+        torch.testing.assert_close(model.state_dict()[name], before[name] - 0.5 * corrected)
+
+
+def test_a_change_that_does_not_follow_from_the_update_is_refused() -> None:
+    exchange = ControlExchange({NAME: (1, 1)}, num_sites=2)
+    exchange.begin_round(one(0.0), {"a": SiteFacts(2, 2.0, RATE, 10, (10,))})
+    exchange.read("a", one(1.0), one(-0.2))
+    exchange.read("a", one(1.005), one(-0.2))  # rounded to bfloat16
+    for change in (1.02, -1.0):
+        with pytest.raises(ContributionError):
+            exchange.read("a", one(change), one(-0.2))
+
 
 Y, D = 3, 4
 WEIGHT, BIAS = "classifier.weight", "classifier.bias"
@@ -87,3 +174,83 @@ def test_a_malformed_report_or_update_is_refused_by_its_site() -> None:
         with pytest.raises(ContributionError) as caught:
             of_round.accept("site-3", report, update)
         assert str(caught.value).startswith("site site-3: "), report
+
+
+FAST = 0.25
+
+
+W, B = "w", "b"
+SHAPES = {W: (2, 1), B: (1,)}
+RECEIVED = {W: torch.zeros(2, 1), B: torch.zeros(1), "running_mean": torch.zeros(3)}
+
+
+def update_of(*values: float) -> dict[str, torch.Tensor]:
+    """An update of ``SHAPES``, a buffer among it."""
+    return {
+        W: torch.tensor([[values[0]], [values[1]]]),
+        B: torch.tensor([values[2]]),
+        "running_mean": torch.ones(3),
+    }
+
+
+def report_of(length: float) -> dict[str, torch.Tensor]:
+    return {"step_length": torch.tensor([length])}
+
+
+def play(exchange: Exchange, *rounds: dict[str, tuple[float, dict[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
+    """Rounds of sites, by name: step length and update."""
+    for sites in rounds:
+        of_round = ReportRound(exchange, RECEIVED)
+        for site, (length, update) in sites.items():
+            of_round.accept(site, report_of(length), update)
+        of_round.finish(sites)
+    return exchange.broadcast()
+
+
+TWO = {"a": (0.5, update_of(-1.0, 2.0, 0.0)), "b": (2.0, update_of(-4.0, 0.0, 1.0))}
+
+
+def test_m_of_two_sites_by_hand() -> None:
+    """-(Delta/length): a: [2, -4, 0], b: [2, 0, -1/2]; each site counts the same, whatever its length."""
+    down = play(MomentumExchange(SHAPES), TWO)
+    assert sorted(down) == sorted(SHAPES)
+    assert down[W].tolist() == [[2.0], [-2.0]]
+    assert down[B].tolist() == [-0.25]
+
+
+def test_a_length_that_no_steps_have_is_refused() -> None:
+    of_round, update = ReportRound(MomentumExchange(SHAPES), RECEIVED), update_of(1.0, 1.0, 1.0)
+    for length in (0.0, -0.5, math.nan, math.inf, 1e16, 1e-30):  # of the last the quotient is too large
+        with pytest.raises(ContributionError):
+            of_round.accept("a", report_of(length), update)
+    with pytest.raises(ContributionError):
+        of_round.accept("a", report_of(1.0), {B: update[B]})
+    facts = {"a": SiteFacts(2, 2.0, 0.25, 10, (10,))}
+    of_round = ReportRound(MomentumExchange(SHAPES), RECEIVED, facts)
+    of_round.accept("a", report_of(0.5), update)
+    with pytest.raises(ContributionError):
+        of_round.accept("a", report_of(0.501), update)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.6])
+def test_direction_is_an_average(beta: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
+    """rho = 0, tau = 1, plain SGD: d_r = beta g_r + (1 - beta) d_{r-1}, d before the first round zero."""
+    objective = MoFedSAMObjective(radius=0, beta=beta)
+    exchange = objective.exchange(model, CLASSES)
+    images, labels = batches[0]
+    average = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    for number in range(4):
+        before, probe = bits(model), copy.deepcopy(model)
+        probe.zero_grad()
+        cross_entropy(probe(images), labels).backward()
+        gradients = {name: value.grad for name, value in probe.named_parameters() if value.grad is not None}
+        average = {name: beta * gradients[name] + (1 - beta) * old for name, old in average.items()}
+
+        of_round = ReportRound(exchange, before)
+        local = objective.local(exchange.broadcast(), model, SiteRound("a", number, learning_rate=FAST))
+        training = train_steps(model, local, [[(images, labels)]], lr=FAST, momentum=0.0, weight_decay=0.0)
+        update = make_update(model.state_dict(), before)
+        of_round.accept("a", local.report(Trained(update, training.steps, training.steps)), update)
+        of_round.finish(["a"])
+        for name, expected in average.items():
+            torch.testing.assert_close(-update[name] / FAST, expected, rtol=1e-3, atol=2e-5)

@@ -62,9 +62,15 @@ def test_it_trains_and_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_files_of_a_method_are_enough(tmp_path: Path) -> None:
-    for folder in ("fdg_plugins", "docs/methods", "tests/controllers"):
+    for folder in ("fdg_plugins", "docs/methods", "tests/controllers", "tests/recipes"):
         shutil.copytree(TREE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py", "tests/flare_runner.py"):
+    for file in (
+        "pyproject.toml",
+        "tests/__init__.py",
+        "tests/conftest.py",
+        "tests/finished_runs.py",
+        "tests/flare_runner.py",
+    ):
         shutil.copy(TREE / file, tmp_path / file)
     files = files_of("Add a method")
     del files["run"]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fdg_plugins.cli import poc
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.lab.poc import kits
 from fdg_plugins.lab.poc.kits import (
     PROJECT_FILE,
     PROVISION,
@@ -20,7 +22,8 @@ from fdg_plugins.lab.poc.kits import (
 from fdg_plugins.lab.poc.processes import check_port
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
-from tests.cli.commands import fdg
+from tests.cli.commands import check_refusal, fdg
+from tests.own_drawings import draw_own
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,3 +93,15 @@ def test_a_port_that_is_taken_at_any_address_is_refused(address: str) -> None:
         with pytest.raises(SettingsError):
             check_port(port)
     check_port(port)
+
+
+def test_one_domain_of_your_own_is_enough_for_a_site_that_only_evaluates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None
+) -> None:
+    images, told = draw_own(tmp_path / "ward", domains=("hospital-e",)), list[SiteData]()
+    for owner, step in ((poc, "check_port"), (poc, "launch"), (kits, "provision")):
+        monkeypatch.setattr(owner, step, lambda *_: None)
+    monkeypatch.setattr(kits, "configure", lambda project, folder, data: told.append(data))
+    assert fdg("poc", "start", tmp_path / "poc", "--dataset", images).exit_code == 0
+    assert (told[0].domains, told[0].root) == ({"hospital-e": "hospital-e"}, images)
+    check_refusal(fdg("poc", "start", tmp_path / "poc", "--dataset", images, "--sites", 3), "at least 3 domains")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recipe has written, for the tests of this folder."""
+"""What a recipe has written: the files, configs and filters of a job."""
 
 import json
 from pathlib import Path
@@ -22,11 +22,16 @@ def config(job: Path, file: str = SERVER_FILE) -> dict[str, Any]:
     return content
 
 
+def workflow(job: Path) -> dict[str, Any]:
+    """Return the arguments of the workflow of a job."""
+    found: dict[str, Any] = config(job)["workflows"][0]["args"]
+    return found
+
+
 def arguments(recipe: FDGRecipe, folder: Path) -> dict[str, Any]:
     """Return the arguments of the workflow in the job that ``recipe`` writes to ``folder``."""
     recipe.export(str(folder))
-    found: dict[str, Any] = config(folder / recipe.name)["workflows"][0]["args"]
-    return found
+    return workflow(folder / recipe.name)
 
 
 def filters(job: Path, file: str) -> dict[tuple[str, str], list[tuple[str, dict[str, Any]]]]:

@@ -65,7 +65,7 @@ def test_scores_are_those_of_a_loop_however_the_images_are_batched(sizes: list[i
     assert list(score.sums) == [kind.name for kind in SEGMENTATION.kinds(classes)]
     assert SEGMENTATION.complaint(score.sums, 6, classes) is None
     pooled = sum(dice_of(found, masks, label) for label in foreground) / len(foreground)
-    assert SEGMENTATION.derived(score.sums) == {"pooled_dice": pytest.approx(pooled)}
+    assert SEGMENTATION.summary(score.sums, {})["pooled_dice"].value == pytest.approx(pooled)
     assert [kind.title for kind in SEGMENTATION.derived_kinds] == ["Pooled Dice"]
 
 
@@ -74,7 +74,7 @@ def test_an_image_without_the_class_counts(found: int, true: int, dice: float) -
     logits = torch.nn.functional.one_hot(torch.full((1, 4, 4), found), 2).float()
     sums = sums_of(logits, torch.full((1, 4, 4), true))
     assert sums["dice"] == (dice, 1)
-    assert SEGMENTATION.derived(sums) == {"pooled_dice": dice}
+    assert SEGMENTATION.summary(sums, {})["pooled_dice"].value == dice
 
 
 @pytest.mark.parametrize(

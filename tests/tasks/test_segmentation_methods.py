@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods on pixels: FedIIR and FedDIM against their definitions in float64; every objective on MONAI's U-Net."""
 
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -14,9 +14,7 @@ from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.catalogue import VESSELS
-from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import CensusError, SettingsError
-from fdg_plugins.messages import CensusReply
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.feddim import Target, local_insight
 from fdg_plugins.methods.fediir import LocalAlignment
@@ -26,6 +24,7 @@ from fdg_plugins.plans import Plan, Plans, check_settings
 from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
+from tests.controllers.federation_stubs import census_reply
 
 CLASSES, FEATURES = 3, 4
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -129,12 +128,7 @@ def test_feddim_penalty_by_class(model: ExtractorClassifier, batches: list[Batch
     assert float((loss - plain).detach()) == pytest.approx(expected, rel=1e-6)
 
 
-def census_of(domain: str, counts: tuple[int, int] = (10, 10)) -> CensusReply:
-    sizes = {"num_train": 8, "num_validation": 2, "num_test": 10, "class_counts": counts}
-    names = {"domain": domain, "dataset": "vessels", "classes": ("background", "vessel"), "split": "seeded"}
-    return CensusReply.model_validate(
-        {**sizes, **names, "stand_in": False, "split_hash": "0", "device": "cpu", "versions": {}}
-    )
+census_of = partial(census_reply, dataset="vessels", class_counts=(10, 10))
 
 
 def test_the_server_counts_pixels_as_samples_and_the_census_images_by_each_class() -> None:
@@ -146,26 +140,19 @@ def test_the_server_counts_pixels_as_samples_and_the_census_images_by_each_class
     with pytest.raises(CensusError):  # with one class per image, there would be 20 images
         take_census(replies, {}, "stare")
     with pytest.raises(CensusError):
-        take_census({**replies, "a": census_of("drive", (10, 11))}, {}, "stare", SEGMENTATION)
-
-
-@pytest.mark.parametrize("name", ["rsc", "sr"])
-def test_what_needs_one_class_per_image_is_refused(name: str) -> None:
-    plan = Plan(Protocol(dataset="vessels", target="drive", task="segmentation", objective={"name": name}), {})
-    with pytest.raises(SettingsError):
-        check_settings(FedAvgAggregator(), Plans(plan, plan))
+        take_census({**replies, "a": census_of("drive", class_counts=(10, 11))}, {}, "stare", SEGMENTATION)
 
 
 @pytest.fixture
-def volumes() -> Iterator[SegmentationSpec]:
-    spec = replace(VESSELS, name="volumes", channels=1, dims=3)
-    DATASETS.add(spec)
-    yield spec
-    DATASETS.remove("volumes")
+def volumes() -> None:
+    DATASETS.add(replace(VESSELS, name="volumes", channels=1, dims=3))
 
 
-@pytest.mark.parametrize("name", ["harmo", "am"])
-def test_spectra_of_volumes_are_refused(name: str, volumes: SegmentationSpec) -> None:
-    plan = Plan(Protocol(dataset=volumes.name, target="drive", task="segmentation", objective={"name": name}), {})
+@pytest.mark.usefixtures("volumes")
+@pytest.mark.parametrize(
+    ("name", "dataset"), [*((one, "vessels") for one in ("rsc", "sr")), *((one, "volumes") for one in ("harmo", "am"))]
+)
+def test_what_needs_one_class_per_image_or_the_spectrum_of_a_volume_is_refused(name: str, dataset: str) -> None:
+    plan = Plan(Protocol(dataset=dataset, target="drive", task="segmentation", objective={"name": name}), {})
     with pytest.raises(SettingsError):
         check_settings(FedAvgAggregator(), Plans(plan, plan))

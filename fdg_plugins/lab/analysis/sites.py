@@ -264,5 +264,5 @@ def _notes(runs: Sequence[Run], columns: Mapping[Column, Sequence[Run]], against
     for run in runs:
         for place, scores in _pooled(run).items():
             (sums,) = run.record.sums_by_domain(scores).values()
-            if remarks := run.record.task.remarks(sums, run.record.classes):
+            if remarks := run.record.task.remarks(sums, {}, run.record.classes):
                 yield f"{run.folder}, {place}: {'; '.join(remarks)}."

@@ -4,6 +4,7 @@
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,9 @@ from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError, counted, shorten
-from fdg_plugins.flare.allow_list import (
-    CLASS_ALLOW_LIST,
-    OPERATE,
-    RESOURCES,
-    SHELL,
-    STREAMING,
-    declared_component,
-    entries_in_force,
-    is_too_wide,
-    opens_side_door,
-    other_entries,
-    roles_with,
-    streams_logs,
-)
+from fdg_plugins.flare import kits
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
-from fdg_plugins.flare.kits import ENDS, Kit, read_kit, runs_in_containers, site_of_kit
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
@@ -45,122 +32,116 @@ DP_PATHS = (f"fdg_plugins.filters.{DP_FILTER}", f"fdg_plugins.filters.privacy.{D
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 RIGHTS = {
     "byoc": "may submit jobs that bring code, for which FLARE checks no class",
-    SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
-    OPERATE: "may operate this machine from the console (shut it down, restart it, ...), which is for admins",
+    kits.SHELL: "may run FLARE's shell commands here (cat, ls, tail, ...)",
+    kits.OPERATE: "may operate this machine from the console (shut it down, restart it, ...), which is for admins",
 }
 OPERATORS = ("org_admin", "project_admin")  # whose task it is
+SERIOUS: dict[Callable[[str], bool], str] = {  # of an entry that no job needs
+    kits.opens_side_door: "lets a job send what the site's executor returns past its filters and audit to another site",
+    kits.is_too_wide: "allows every callable that can be reached below it; exact class paths are enough",
+}
 
 
 def examine_kit(folder: Path) -> tuple[Finding, ...]:
     """Return what is found in the kit in ``folder``; raise ``DataError`` if there is none. Nothing is changed."""
-    kit = read_kit(folder)
-    local = folder / "local"
-    checks: dict[str, Callable[[], Iterator[Finding]]] = {
-        CLASS_ALLOW_LIST: lambda: _check_list(kit),
-        AUTHORIZATION: lambda: _check_rights(local),
-        SIGNED: lambda: _check_signed(folder / "startup", kit.end),
-        RESOURCES: lambda: _check_streaming(kit),
-        FILE_NAME: lambda: _check_config(kit, site_of_kit(folder) if kit.end == SITE else SERVER),
+    kit = kits.read_kit(folder)
+    checks: dict[str, Callable[[kits.Kit], Iterator[Finding]]] = {
+        kits.CLASS_ALLOW_LIST: _check_list,
+        AUTHORIZATION: _check_rights,
+        SIGNED: _check_signed,
+        kits.RESOURCES: _check_streaming,
+        FILE_NAME: _check_config,
     }
     if kit.end == SITE:
-        checks |= {
-            PRIVACY: lambda: _check_scopes(local / PRIVACY),
-            POLICY_FILE: lambda: _check_policy(local),
-            LEDGER: lambda: _check_ledger(site_of_kit(folder), local, in_containers=runs_in_containers(kit.resources)),
-        }
+        checks |= {PRIVACY: _check_scopes, POLICY_FILE: _check_policy, LEDGER: _check_ledger}
     else:
-        checks["job storage"] = lambda: _check_storage(kit.resources)
-    checks["files"] = lambda: _check_modes(folder)
-    return ok("kit", f"{folder}, of a {kit.end}"), *findings_of(checks)
+        checks["job storage"] = _check_storage
+    checks["files"] = _check_modes
+    return ok("kit", f"{folder}, of a {kit.end}"), *findings_of(
+        {name: partial(check, kit) for name, check in checks.items()}
+    )
 
 
-def _check_list(kit: Kit) -> Iterator[Finding]:
+def _check_list(kit: kits.Kit) -> Iterator[Finding]:
     serious = problem if kit.end == SITE else warning
-    entries = entries_in_force(kit.resources, kit.target)
-    others = other_entries(entries, kit.end, kit.resources)
+    entries, others = kit.entries, kit.others(kit.entries)
     count, remedy = counted(len(entries), "entry", "entries"), "fdg kit allow writes the least list"
-    if CLASS_ALLOW_LIST not in kit.resources:
-        yield serious(CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {remedy}")
+    if kits.CLASS_ALLOW_LIST not in kit.resources:
+        yield serious(kits.CLASS_ALLOW_LIST, f"is not there, so that FLARE's own list is in force, {count}; {remedy}")
     elif others:
         needless = f"{len(others)} of {len(entries)} entries are needed by no job of this package"
-        yield warning(CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {remedy}")
-        if doors := list(filter(opens_side_door, others)):
-            text = "lets a job send what the site's executor returns to another site, past the site's filters and audit"
-            yield serious(CLASS_ALLOW_LIST, f"{_some(doors)} {text}")
-        if wide := list(filter(is_too_wide, others)):
-            text = "allows every callable that can be reached below it; exact class paths are enough"
-            yield serious(CLASS_ALLOW_LIST, f"{_some(wide)} {text}")
+        yield warning(kits.CLASS_ALLOW_LIST, f"{needless}, such as {others[0]}; {remedy}")
+        for is_serious, text in SERIOUS.items():
+            if found := list(filter(is_serious, others)):
+                yield serious(kits.CLASS_ALLOW_LIST, f"{_some(found)} {text}")
     else:
-        yield ok(CLASS_ALLOW_LIST, f"{count}, each a component that jobs need")
-    if (mode := kit.resources.get(MODE, "enforce")) == "enforce":
-        yield ok(MODE, mode)
-    else:
-        yield problem(MODE, f"is {shorten(mode)}: a class that is not on the list is built all the same")
+        yield ok(kits.CLASS_ALLOW_LIST, f"{count}, each a component that jobs need")
+    mode, text = kit.resources.get(MODE, "enforce"), "a class that is not on the list is built all the same"
+    yield ok(MODE, mode) if mode == "enforce" else problem(MODE, f"is {shorten(mode)}: {text}")
 
 
-def _check_rights(local: Path) -> Iterator[Finding]:
-    own = local / AUTHORIZATION
-    policy = read_json(own if own.exists() else local / f"{AUTHORIZATION}.default")
+def _check_rights(kit: kits.Kit) -> Iterator[Finding]:
+    own = kit.local / AUTHORIZATION
+    policy = read_json(own if own.exists() else kit.local / f"{AUTHORIZATION}.default")
     for right, what in RIGHTS.items():
-        entitled = OPERATORS if right == OPERATE else ()
-        roles = ", ".join(role for role in roles_with(policy, right) if role not in entitled)
+        entitled = OPERATORS if right == kits.OPERATE else ()
+        roles = ", ".join(role for role in kits.roles_with(policy, right) if role not in entitled)
         check = f"{AUTHORIZATION}, {right}"
         yield warning(check, f"{roles}: {what}") if roles else ok(check, "nobody but admins" if entitled else "nobody")
 
 
-def _check_signed(startup: Path, end: str) -> Iterator[Finding]:
-    (file,) = (name for name, of in ENDS.items() if of == end)
-    if read_json(startup / file).get(SIGNED, True) is False:  # true is FLARE's default for a provisioned kit
-        yield problem(SIGNED, f"is false in startup/{file}: a job can be changed between the person and this machine")
-    else:
-        yield ok(SIGNED, "true")
+def _check_signed(kit: kits.Kit) -> Iterator[Finding]:
+    file = next(f"startup/{name}" for name, end in kits.ENDS.items() if end == kit.end)
+    unsigned = read_json(kit.folder / file).get(SIGNED, True) is False  # true is FLARE's default for a provisioned kit
+    text = f"is false in {file}: a job can be changed between the person and this machine"
+    yield problem(SIGNED, text) if unsigned else ok(SIGNED, "true")
 
 
-def _check_streaming(kit: Kit) -> Iterator[Finding]:
-    if streams_logs(kit.resources, kit.end):
-        text = f"lets FLARE send the site's logs, which name its files, to the server: set {STREAMING} to false"
-        yield warning(RESOURCES, text)
+def _check_streaming(kit: kits.Kit) -> Iterator[Finding]:
+    if kit.streams_logs:
+        text = f"lets FLARE send the site's logs, which name its files, to the server: set {kits.STREAMING} to false"
+        yield warning(kits.RESOURCES, text)
 
 
-def _check_config(kit: Kit, owner: str) -> Iterator[Finding]:
-    path = kit.target.with_name(FILE_NAME)
+def _check_config(kit: kits.Kit) -> Iterator[Finding]:
+    path, is_site = kit.local / FILE_NAME, kit.end == SITE
     if not os.path.lexists(path):
-        if kit.end == SITE:
+        if is_site:
             yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
-    config = read_site_config(owner, path, {}, shared=False) if kit.end == SITE else None
+    owner = kits.site_of_kit(kit.folder) if is_site else SERVER
     allowed = read_allowed_plugins(owner, path, shared=False)
     names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
+    config = read_site_config(owner, path, {}, shared=False) if is_site else None
     yield ok(FILE_NAME, f"settings of {owner}, {ALLOWED_PLUGINS}: {names}")
     if others := [shorten(name) for name in read_json(path) if name != owner]:
         text = f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
         yield warning(FILE_NAME, text)
     if config is not None:
-        yield _check_data_root(config.domain or split_site(owner)[0], config, runs_in_containers(kit.resources))
+        judge, text = _judge_data(config, config.domain or split_site(owner)[0], in_containers=kit.in_containers)
+        yield judge("data root", text)
 
 
-def _check_data_root(domain: str, config: SiteConfig, in_containers: bool) -> Finding:
-    check, root, file = "data root", config.data_root, config.dataset_file
+def _judge_data(config: SiteConfig, domain: str, *, in_containers: bool) -> tuple[Callable[[str, str], Finding], str]:
+    root, file = config.data_root, config.dataset_file
     if root is None:
-        text = "none is named: the site draws a STAND-IN, unless the environment of its process has FDG_DATA_ROOT"
-        return warning(check, text)
+        return warning, "none is named: the site draws a STAND-IN, unless its process's environment has FDG_DATA_ROOT"
     lacking = [path for path in (root, file) if path is not None and not os.path.lexists(path)]
     if in_containers and lacking:
-        return warning(check, f"{lacking[0]} is not there: only jobs in containers that have it find their images")
+        return warning, f"{lacking[0]} is not there: only jobs in containers that have it find their images"
     if not root.is_dir() or not os.access(root, os.R_OK | os.X_OK):
-        return problem(check, f"{root} is not a folder that this user can read")
+        return problem, f"{root} is not a folder that this user can read"
     if file is not None and not file.is_file():
-        return problem(check, f"dataset_file {file} is not a file")
+        return problem, f"dataset_file {file} is not a file"
     folders = [spec.folder for spec in DATASETS.all() if spec.folder]
     if any(is_stand_in(root, folder) for folder in folders):
-        return warning(check, f"{root} holds the STAND-IN, drawings")
-    if (root / domain).is_dir() or any((root / folder).is_dir() for folder in folders):
-        return ok(check, f"{root} holds data for domain {domain!r}")
-    return problem(check, f"{root} holds no data for domain {domain!r}")
+        return warning, f"{root} holds the STAND-IN, drawings"
+    has_data = any((root / folder).is_dir() for folder in (domain, *folders))
+    return (ok if has_data else problem), f"{root} holds {'' if has_data else 'no '}data for domain {domain!r}"
 
 
-def _check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
-    place = Path(((declared_component(resources, "job_manager") or {}).get("args") or {}).get("uri_root", ""))
+def _check_storage(kit: kits.Kit) -> Iterator[Finding]:
+    place = Path((kit.component("job_manager").get("args") or {}).get("uri_root", ""))
     if Path("/tmp") in place.parents:
         text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
         yield warning("job storage", f"{place}, {text}")
@@ -168,12 +149,11 @@ def _check_storage(resources: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok("job storage", str(place))
 
 
-def _check_scopes(path: Path) -> Iterator[Finding]:
+def _check_scopes(kit: kits.Kit) -> Iterator[Finding]:
     """Yield which scopes the site's privacy policy has; a job chooses its scope, so the weakest one counts."""
-    if not path.exists():
+    if not (private := _private_scopes(kit)):
         yield ok(PRIVACY, "is not there: no filter of the site's own")
         return
-    private = {str(scope.get("name")): _is_private(scope) for scope in _scopes(path)}
     without = [name for name, is_private in private.items() if not is_private]
     if 0 < len(without) < len(private):
         text = f"has no differential privacy, and a job chooses its scope; {POLICY_FILE} holds for all"
@@ -183,63 +163,65 @@ def _check_scopes(path: Path) -> Iterator[Finding]:
         yield ok(PRIVACY, f"scopes {', '.join(private)}, {kind} differential privacy")
 
 
-def _scopes(path: Path) -> list[dict[str, Any]]:
-    content = read_json(path)
-    scopes = content.get("scopes") if isinstance(content, dict) else None
-    if not isinstance(scopes, list) or not all(isinstance(scope, dict) for scope in scopes):
-        raise SettingsError(f"file {path} has no list of scopes.")
-    return scopes
+def _private_scopes(kit: kits.Kit) -> dict[str, bool]:
+    """Return whether each scope of the site's privacy policy has differential privacy; empty without a policy."""
+    path = kit.local / PRIVACY
+    if not path.exists():
+        return {}
+    try:
+        return {str(scope.get("name")): any(map(_is_private, _filters(scope))) for scope in read_json(path)["scopes"]}
+    except (TypeError, KeyError, AttributeError):
+        raise SettingsError(field=f"scopes of {path}", value=None, expected="a list of scopes with filters") from None
 
 
-def _is_private(scope: Mapping[str, Any]) -> bool:
-    filters = scope.get("task_result_filters")
-    return any(
+def _filters(scope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return scope.get("task_result_filters") or []
+
+
+def _is_private(entry: Mapping[str, Any]) -> bool:
+    return (
         entry.get("path", entry.get("class_path")) in DP_PATHS
         and entry.get("disabled") is not True
         and str(entry.get("direction") or "out").lower() != "in"
-        for entry in (filters if isinstance(filters, list) else ())
-        if isinstance(entry, dict)
     )
 
 
-def _check_policy(local: Path) -> Iterator[Finding]:
-    path, own = local / POLICY_FILE, local / PRIVACY
+def _check_policy(kit: kits.Kit) -> Iterator[Finding]:
+    path = kit.local / POLICY_FILE
     if not os.path.lexists(path):
         yield ok(POLICY_FILE, "is not there: no bounds of the site's own on what jobs release")
         return
-    policy = read_policy("of this kit", path)
-    limits = policy.limits()
+    limits = read_policy("of this kit", path).limits()
     text = ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "no bound"
-    lacking = [name for name in DEMANDED if name not in limits]
-    scopes = _scopes(own) if own.exists() else []
-    if limits and lacking and not (scopes and all(map(_is_private, scopes))):
+    lacking, private = [name for name in DEMANDED if name not in limits], _private_scopes(kit)
+    if limits and lacking and not (private and all(private.values())):
         yield warning(POLICY_FILE, f"{text}; without {', '.join(lacking)}, it demands no differential privacy itself")
     else:
         yield ok(POLICY_FILE, text)
 
 
-def _check_ledger(site: str, local: Path, *, in_containers: bool) -> Iterator[Finding]:
+def _check_ledger(kit: kits.Kit) -> Iterator[Finding]:
+    site = kits.site_of_kit(kit.folder)
     try:
-        path = ledger_file(site, local)
+        path = ledger_file(site, kit.local)
     except SettingsError as error:  # the folder that the policy names may be there in the containers alone
-        yield (warning if in_containers else problem)(LEDGER, f"nothing can be released: {error}")
+        yield (warning if kit.in_containers else problem)(LEDGER, f"nothing can be released: {error}")
         return
-    if path.parent != local / LEDGER_FOLDER:
+    if path.parent != kit.local / LEDGER_FOLDER:
         yield _check_modes_below(path.parent, f"files, {path.parent}")
     if os.path.lexists(path):
         yield ok(LEDGER, f"{counted(len(Ledger(path, site).read().releases), 'release')} in {path}")
 
 
-def _check_modes(folder: Path) -> Iterator[Finding]:
-    for key in filter(_is_open, (folder / "startup").glob("*.key")):
+def _check_modes(kit: kits.Kit) -> Iterator[Finding]:
+    for key in filter(_is_open, (kit.folder / "startup").glob("*.key")):
         yield problem("files", f"{key} can be read by others than its owner: chmod 600")
-    for place in filter(os.path.lexists, (folder / FOLDER, folder / "local" / LEDGER_FOLDER)):
-        yield _check_modes_below(place, f"files, {place.relative_to(folder)}")
+    for place in filter(os.path.lexists, (kit.folder / FOLDER, kit.local / LEDGER_FOLDER)):
+        yield _check_modes_below(place, f"files, {place.relative_to(kit.folder)}")
 
 
 def _check_modes_below(place: Path, check: str) -> Finding:
-    opened = list(_open_below(place))
-    if not opened:
+    if not (opened := list(_open_below(place))):
         return ok(check, "readable by their owner only")
     text = f"{opened[0]} can be read by others than its owner, {len(opened)} in all: chmod -R go= {place}"
     return warning(check, text)

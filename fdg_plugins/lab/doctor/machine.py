@@ -13,7 +13,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import distributions, requires, version
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -103,11 +103,7 @@ def recommend(cores: int, gpus: Sequence[str], sites: int, processes: int) -> Ad
 def check_versions() -> Iterator[Finding]:
     """Yield Python, this package and what it needs; a problem for what is missing or not in the supported range."""
     yield ok("python", platform.python_version())  # an older one than pip takes cannot even import this module
-    try:
-        yield ok(PACKAGE, version(PACKAGE))
-    except PackageNotFoundError:
-        yield warning(PACKAGE, "not installed, so that versions cannot be compared: pip install -e .")
-        return
+    yield ok(PACKAGE, version(PACKAGE))
     for requirement in map(Requirement, requires(PACKAGE) or []):
         if requirement.marker is None or requirement.marker.evaluate():
             found = check_requirement(requirement)
@@ -118,11 +114,8 @@ def check_versions() -> Iterator[Finding]:
 def check_requirement(requirement: Requirement) -> Finding:
     """Return whether a package is installed in a version that is supported."""
     name, wanted = requirement.name, requirement.specifier
-    try:
-        found = version(name)
-    except PackageNotFoundError:
-        found = ""
-    if not found or not wanted.contains(found, prereleases=True):
+    found = next((one.version for one in distributions(name=name)), None)
+    if found is None or not wanted.contains(found, prereleases=True):
         return problem(name, f"{found or 'not installed'}, expected {wanted or 'any version'}")
     return ok(name, f"{found} ({wanted})")
 

@@ -51,7 +51,7 @@ class LocalParty(EngineSpec):
     """
 
     process_type = ""
-    is_local = True  # server and sites are in one process (``fdg_plugins.flare.simulator``)
+    is_local = True  # server and sites are in one process (``fdg_plugins.flare.context``)
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fdg_plugins.errors import DataError, SettingsError, nearest, shorten
-from fdg_plugins.flare.deploy_map import sites_in
+from fdg_plugins.flare.context import sites_in
 from fdg_plugins.storage import read_json
 
 META, CUSTOM = "meta.json", "custom"

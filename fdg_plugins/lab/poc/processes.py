@@ -2,7 +2,6 @@
 """The processes of a federation on one machine: started by FLARE's own scripts, found by a mark, and ended."""
 
 import contextlib
-import io
 import os
 import signal
 import socket
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.flare.sessions import open_session
+from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.poc.kits import Project
 from fdg_plugins.lab.sweep.run import MARK, end_processes, processes_below
 
@@ -97,17 +96,11 @@ def wait_until_ready(project: Project, folder: Path) -> None:
                 f"all were ended, and each participant's {CONSOLE_LOG} says why."
             )
         time.sleep(1.0)
-        with contextlib.suppress(OSError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
-            missing = set(project.sites) - _connected_sites(project, folder)
-
-
-def _connected_sites(project: Project, folder: Path) -> set[str]:
-    person = project.people[0]
-    # FLARE raises a type of its own for every way in which a server is not yet there.
-    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()), contextlib.ExitStack() as stack:
-        session = stack.enter_context(contextlib.closing(open_session(person, str(folder / person), LOGIN_TIMEOUT_S)))
-        return {client.name for client in session.get_system_info().client_info}
-    return set()
+        # A login takes seconds; before there is anything to connect to, none is tried.
+        with contextlib.suppress(OSError, DataError), socket.create_connection((HOST, project.ports[1]), timeout=1.0):
+            with Server(folder / project.people[0], LOGIN_TIMEOUT_S) as server:
+                system = server.ask(lambda session: session.get_system_info())
+            missing = set(project.sites) - {client.name for client in system.client_info}
 
 
 def belongs(process: psutil.Process, kit: Path) -> bool:

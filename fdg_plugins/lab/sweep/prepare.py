@@ -16,7 +16,7 @@ from fdg_plugins.lab.sweep.execute import Store
 from fdg_plugins.lab.sweep.jobs import base_settings, canonical_name, is_reference, make_job, settings_of
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, as_json, run_name, split_key
 from fdg_plugins.models import read_weights
-from fdg_plugins.objectives.network import check_any_network, check_brought_network
+from fdg_plugins.objectives.network import check_brought_network, check_network
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.settings.protocol import Protocol
@@ -186,7 +186,7 @@ def check_protocols(protocols: Collection[Protocol], environment: Mapping[str, s
     """Raise an error for a missing package, a network that a method cannot train, or weights that cannot be read."""
     for protocol in protocols:
         TASKS.get(protocol.task).check_packages()
-        check_any_network(protocol)
+        check_network(protocol)
         check_brought_network(protocol)
     file, sha256 = named_weights(environment)
     for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
