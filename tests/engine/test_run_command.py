@@ -109,7 +109,7 @@ def test_tracker_is_named_and_checked_first(use_fake: UseFake, monkeypatch: pyte
     monkeypatch.setenv("FDG_TRACKING", "none")
     assert run("fedavg", *DIGITS, "--set", "at_once=3").exit_code == 0
     assert (launches[0].at_once, launches[0].environment["FDG_TRACKING"]) == (3, "none")
-    monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
+    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda package: None)
     monkeypatch.setenv("FDG_TRACKING", "wandb")
     assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 2
     assert not Path("mine").exists()
