@@ -205,12 +205,12 @@ def _leaving_rows() -> Iterator[tuple[str, ...]]:
 
 def _protocol_rows() -> Iterator[tuple[str, ...]]:
     for name, field in Protocol.model_fields.items():
-        yield f"`{PREFIX}{name.upper()}`", f"`{name}`", _default(field), str(field.description)
+        yield f"`{PREFIX}{name.upper()}`", f"`{name}`", _default(field), " ".join(str(field.description).split())
 
 
 def _site_rows() -> Iterator[tuple[str, ...]]:
     for name, field in SiteConfig.model_fields.items():
-        yield f"`{name}`", _default(field), str(field.description)
+        yield f"`{name}`", _default(field), " ".join(str(field.description).split())
 
 
 def _record_rows(part: dict[str, Any]) -> Iterator[tuple[str, ...]]:

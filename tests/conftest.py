@@ -23,7 +23,7 @@ from safetensors.torch import save
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import MissingPackageError
-from fdg_plugins.lab.sweep import execute as sweep_execute
+from fdg_plugins.lab.sweep import run as sweep_run
 from fdg_plugins.plugins import files
 from fdg_plugins.plugins.registry import FILE, registries
 
@@ -134,7 +134,7 @@ def no_fdg_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands look at their runs a hundred times a second, since fakes advance when they are looked at."""
-    monkeypatch.setattr(sweep_execute, "POLL_S", 0.01)
+    monkeypatch.setattr(sweep_run, "POLL_S", 0.01)
 
 
 def write_domain(root: Path, domain: str) -> None:

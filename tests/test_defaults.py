@@ -14,7 +14,7 @@ from fdg_plugins.data.catalogue import ROTATED_DIGITS, known_images
 from fdg_plugins.data.specs import SegmentationSpec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised.plan import make_plan
-from fdg_plugins.plans.job_settings import job_settings
+from fdg_plugins.plans import job_settings
 from fdg_plugins.plugins.composition import parse_method, published
 from fdg_plugins.recipes import make_recipe, settings_of
 from fdg_plugins.settings.defaults import (

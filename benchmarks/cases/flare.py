@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fdg_plugins.lab.sweep.processes import MARK, end_processes
+from fdg_plugins.lab.sweep.run import MARK, end_processes
 
 BENCHMARKS = Path(__file__).parents[1]
 LEAD = "lead@fdg.example"

@@ -25,7 +25,7 @@ from cases.measure import Goal, Row
 from cases.whole_job import DATASET, QUICK, REAL, REAL_SAMPLES, export, loop_command
 from fdg_plugins.core.partition import allot_sites
 from fdg_plugins.data import dataset_spec, find_data_root, open_domain
-from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.defaults import dataset_protocol

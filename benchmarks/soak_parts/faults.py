@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from fdg_plugins.lab.poc.processes import belongs, start_participant
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.run import processes_below
 from soak_parts.rows import FaultRow
 
 AWAY_S = 60.0

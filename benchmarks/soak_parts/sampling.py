@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from fdg_plugins.lab.poc.processes import belongs
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.run import processes_below
 from soak_parts.rows import DiskRow, ProcessRow
 
 ROLES = {

@@ -15,7 +15,7 @@ from fdg_plugins.aggregators import make_aggregator, make_weighting
 from fdg_plugins.cli.console import make_table, show
 from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.flare.components import GAP, filters_of
-from fdg_plugins.plans.job_settings import JobSettings, job_settings
+from fdg_plugins.plans import JobSettings, job_settings
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition, parse_method, title_of
 from fdg_plugins.plugins.method import Differences, Method

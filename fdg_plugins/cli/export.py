@@ -12,7 +12,8 @@ from fdg_plugins.cli.console import group, say
 from fdg_plugins.cli.jobs import export as export_copy
 from fdg_plugins.cli.jobs import free_target
 from fdg_plugins.errors import SettingsError, did_you_mean
-from fdg_plugins.lab.engine.sources import NUMBERS_OF_SITES, check_names, settings_of_protocol
+from fdg_plugins.lab.engine.sources import NUMBERS_OF_SITES, check_names
+from fdg_plugins.lab.sweep.jobs import base_settings
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.recipes.recipe import job_recipes
@@ -60,7 +61,7 @@ def export_job(
     of_recipe: dict[str, Any] = {"name": name} | ({} if target is None else {"target": target})
     of_recipe |= {key: values.pop(key) for key in OF_THE_RECIPE if key in values}
     check_names(values)
-    of_protocol = settings_of_protocol(protocol, pooled, parse_method(what).name)
+    of_protocol = base_settings(protocol, pooled, parse_method(what).name)
     if named := of_recipe.get("sites"):  # they are as many as are named, or a number
         of_recipe["sites"] = int(named[0]) if len(named) == 1 and named[0].isdecimal() else named
         of_protocol = {key: value for key, value in of_protocol.items() if key not in NUMBERS_OF_SITES}

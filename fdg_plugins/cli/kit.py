@@ -21,8 +21,7 @@ from fdg_plugins.flare.gpus import checked_gpus, lend_gpus
 from fdg_plugins.flare.kits import CLASS_ALLOW_LIST, LOG_STREAMER, STREAMING, is_too_wide, read_kit, site_of_kit
 from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.settings.site_config import FILE_NAME, PATHS, update_site_config
-from fdg_plugins.state.folders import remove_state
-from fdg_plugins.state.leftovers import Leftover, leftovers
+from fdg_plugins.state.folders import Leftover, leftovers, remove_state
 from fdg_plugins.storage import read_json, write_json
 
 kit = group("kit", "Set up and check a participant's startup kit.")

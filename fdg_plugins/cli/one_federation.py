@@ -22,11 +22,11 @@ from fdg_plugins.cli.jobs import write_resuming_job
 from fdg_plugins.cli.submit import COMPLETED, follow
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.sessions import Server
-from fdg_plugins.lab.engine.run import RESULTS
 from fdg_plugins.lab.engine.workflow import sites_of
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
-from fdg_plugins.lab.sweep.processes import LOG_FILE
+from fdg_plugins.lab.sweep.machine import RESULTS
+from fdg_plugins.lab.sweep.run import LOG_FILE
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import write_json

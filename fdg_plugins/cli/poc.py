@@ -13,8 +13,7 @@ from fdg_plugins.data.own_files import FEWEST_DOMAINS
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc import kits
 from fdg_plugins.lab.poc.processes import belongs, check_port, end_all, launch
-from fdg_plugins.lab.sweep.folder import check_signs
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.run import SHELL_SIGNS, check_signs, processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 
 Folder = Annotated[Path, Argument(resolve_path=True, help="Folder of the federation; fdg poc start makes it.")]
@@ -43,7 +42,7 @@ def start(
     all but the first, which is held out. fdg kit site FOLDER/SITE tells one site where its images are, and which GPUs
     it lends. The processes take this command's environment: FDG_ROUNDS=2 here is a setting of every job.
     """
-    check_signs(folder, kits.SHELL_SIGNS)
+    check_signs(folder, SHELL_SIGNS)
     if running := processes_below(folder):
         raise DataError(f"folder {folder}: its federation runs already, {len(running)} processes; stop it first.")
     # One site is enough to evaluate; so many share two sources at least.

@@ -17,11 +17,11 @@ from fdg_plugins.cli.run import follow, sum_up
 from fdg_plugins.cli.submit import COMPLETED, SERVER_TIMEOUT_S, SITES_S, is_running, warn_of_missing
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.sessions import Server
+from fdg_plugins.lab.centralised.plan import PLAN_FILE
 from fdg_plugins.lab.engine.run import check_run
-from fdg_plugins.lab.engine.sources import KeptJob, KeptRun, check_same_data, read_kept
-from fdg_plugins.lab.sweep.execute import listening
-from fdg_plugins.lab.sweep.folder import JOB
+from fdg_plugins.lab.engine.sources import KeptRun, check_same_data, kept_source, read_kept
 from fdg_plugins.lab.sweep.machine import machine_environment
+from fdg_plugins.lab.sweep.run import JOB, listening
 from fdg_plugins.plugins.own_dataset import OwnDataset
 
 
@@ -37,7 +37,7 @@ def resume(
     """Resume a run after its last complete round.
 
     A run of fdg run goes on in its folder, on the same data, with as many threads, and is bit-identical to one that was
-    never stopped.
+    never stopped. A reference begins anew.
 
     In a real federation (--kit, --run), the job is submitted again, set to go on from the server's last complete round.
     If it differs from the one that started the run, the server rejects it, with one sentence in its log.
@@ -62,12 +62,12 @@ def _resume_here(folder: Path, data_root: Path | None, with_current_plugin: bool
         expected = "--data-root DIR, where the images of the run are"
         raise DataError(field="data root", value=None, expected=f"{expected}, your own {kept.dataset}")
     _renew_plugins(folder / JOB, kept, with_current_plugin)
-    source = KeptJob(folder, kept, environment)
+    source = kept_source(folder, kept, environment)
     data = check_run(source)
     check_same_data(folder, kept, data)
     with listening() as order:
-        ending = follow(folder, source, data, kept, kept.at_once, order)
-    return sum_up(folder, source, kept, ending)
+        record, ending = follow(folder, source, data, kept, kept.at_once, order)
+    return sum_up(folder, source, kept, record, ending)
 
 
 def _renew_plugins(job: Path, kept: KeptRun, with_current: bool) -> None:
@@ -80,7 +80,8 @@ def _renew_plugins(job: Path, kept: KeptRun, with_current: bool) -> None:
             expected = "a new run (fdg run), or --with-current-plugin to resume with the file as it is now"
             raise DataError(f"plug-in file {file} differs from the run's copy, expected {expected}.")
         shutil.copyfile(file, copy)
-        change_workflow(job, with_current_plugin=True)
+        if not (job / PLAN_FILE).exists():  # of a reference, which begins anew
+            change_workflow(job, with_current_plugin=True)
 
 
 def _resume_there(job: Path, kit: Path, run: str) -> None:

@@ -1,44 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg run``: one run of a federated method, of a reference on pooled data, or of a job folder, on this machine."""
+"""``fdg run``: one run of a federated method, of a reference, or of a job folder, on this machine."""
 
 import os
-import re
 import shlex
-from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import torch
 from rich.console import Console
 from typer import Argument, Option
 
 from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.jobs import foreign_components
-from fdg_plugins.data import dataset_spec, find_data_root
-from fdg_plugins.errors import DataError, FDGError, SettingsError, Stopped, check_count, check_number, counted
+from fdg_plugins.errors import DataError, SettingsError, check_count, check_number, counted
 from fdg_plugins.flare.trackers import tracked
-from fdg_plugins.lab.centralised.plan import Plan, make_plan
-from fdg_plugins.lab.centralised.run import RunDisplay as ReferenceDisplay
-from fdg_plugins.lab.centralised.run import run_centralised
-from fdg_plugins.lab.engine import EngineName
-from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.run import Ending, RunDisplay, carry_out, check_run, make_launch, settle_run
+from fdg_plugins.lab.engine.run import RunDisplay, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
-from fdg_plugins.lab.sweep.execute import StopOrder, listening
-from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE, check_new, end_earlier, held_run, make_folder
-from fdg_plugins.lab.sweep.machine import ignored_settings
+from fdg_plugins.lab.sweep.machine import ENGINES, THREADS, EngineName, ignored_settings
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import title_of_data
-from fdg_plugins.lab.sweep.processes import LOG_FILE
+from fdg_plugins.lab.sweep.run import (
+    JOB,
+    LOG_FILE,
+    RUN_FILE,
+    Ending,
+    StopOrder,
+    carry_out,
+    check_new,
+    end_earlier,
+    held_run,
+    listening,
+    make_folder,
+)
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
-from fdg_plugins.settings.site_config import read_site_config
-from fdg_plugins.storage import check_outside, named_path, read_json, write_json
+from fdg_plugins.storage import check_outside, read_json, write_json
 
 MOST_AT_ONCE = 10_000
 
@@ -106,18 +105,13 @@ def run(
         check_count("at_once", at_once, at_least=1, at_most=MOST_AT_ONCE)
     if share is not None:
         check_number("participation", share, above=0, at_most=1)
+    if what in REFERENCES and (engine or at_once or share):
+        raise SettingsError(f"{what} is a reference, in one process: no --engine, at_once or participation.")
     with options.brought_networks(values) as networks:
-        if what in REFERENCES:
-            if engine or at_once or share:
-                raise SettingsError(f"{what} is a reference, in one process: no --engine, at_once or participation.")
-            pooled = "pacs" if chosen.dataset is None else chosen.dataset
-            held_out = dataset_spec(pooled).domains[0] if target is None else target
-            plan_for = partial(make_plan, what, pooled, held_out, seed or 0, values, protocol=protocol)
-            return run_reference(what, plan_for, chosen, to, files)
         asked = Asked(what, chosen.dataset, target, seed, protocol, values, share)
         source = _source(asked, chosen, [*files, *networks], engine)
         engine = engine or _engine_for(source, Path(what))
-        engine_run.ENGINES[engine].check_path(to or RUNS)
+        ENGINES[engine].check_path(to or RUNS)
         if isinstance(source, FolderJob):
             check_outside(Path(what), to or RUNS, "the folder for the run (--to)")
         found = check_run(source)
@@ -125,8 +119,8 @@ def run(
             folder = make_folder(to, source.run.name, datetime.now())
             copies = [folder / JOB / "app_server" / "custom" / file.name for file in networks]
             kept = describe(source, engine, tuple(map(str, [*(file.absolute() for file in files), *copies])))
-            ending = follow(folder, source, found, kept, at_once, order)
-    return sum_up(folder, source, kept, ending)
+            record, ending = follow(folder, source, found, kept, at_once, order)
+    return sum_up(folder, source, kept, record, ending)
 
 
 def _source(asked: Asked, data: options.ChosenData, brings: list[Path], engine: EngineName | None) -> JobSource:
@@ -152,33 +146,39 @@ def _engine_for(source: JobSource, job: Path) -> EngineName:
 
 def follow(
     folder: Path, source: JobSource, data: DataFound, kept: KeptRun, threads: int | None, order: StopOrder
-) -> Ending:
-    """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there."""
-    engine = engine_run.ENGINES[kept.engine]
+) -> tuple[RunRecord | None, Ending]:
+    """Execute a run in ``folder`` until it ends or ``order`` ends it, and leave there what belongs there.
+
+    Returns its last record, if it wrote one, and how it ended.
+    """
+    engine = ENGINES[kept.engine]
+    record: RunRecord | None
     with held_run(folder):
         if end_earlier(folder, engine.results):
             record = RunRecord.read(read_json(folder / engine.results / RESULTS_FILE), RESULTS_FILE, DataError)
             say(f"the run in {folder} had finished after the command that started it was killed")
-            ending = Ending(record, max(0.0, record.seconds - kept.seconds), None)
+            ending = Ending(max(0.0, record.seconds - kept.seconds))
         else:
             launch, protocol = make_launch(engine, source, data, folder, threads)
-            kept = kept.launched(launch, data)
-            write_json(folder / RUN_FILE, kept.after(0.0))
+            used = {"threads": launch.environment[THREADS], "at_once": launch.at_once, "stand_in": data.stand_in}
+            kept = kept.model_copy(update=used)
+            write_json(folder / RUN_FILE, kept.model_dump(mode="json"))
             where = title_of_data(protocol.dataset, stand_in=data.stand_in)
             training = f"{counted(protocol.rounds, 'round')} of {protocol.model}"
             say(
                 f"{source.title} on {where}, held out {protocol.target}, {training}, in {engine.title}; folder {folder}"
             )
             with RunDisplay(protocol.rounds, Console(highlight=False)) as display:
-                ending = carry_out(launch, folder, display.show, order)
+                ending = carry_out(launch, folder.absolute(), order, display.show)
+            record = display.record
         settle_run(folder, engine.results, ending)
-        write_json(folder / RUN_FILE, kept.after(ending.seconds))
-    return ending
+        kept = kept.model_copy(update={"seconds": round(kept.seconds + ending.seconds, 1)})
+        write_json(folder / RUN_FILE, kept.model_dump(mode="json"))
+    return record, ending
 
 
-def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> int:
+def sum_up(folder: Path, source: JobSource, kept: KeptRun, record: RunRecord | None, ending: Ending) -> int:
     """Report how the run ended, where it is and what comes next; return the exit code."""
-    record = ending.record
     if ending.reason is None and record is not None:
         # Of a job folder, the plug-in files are those that the job brought.
         brought = [
@@ -192,42 +192,9 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, ending: Ending) -> in
     root = source.environment.get("FDG_DATA_ROOT")
     resuming = shlex.join(["fdg", "resume", str(folder), *(("--data-root", root) if root else ())])
     log = f"the log is {folder / LOG_FILE}"
-    if ending.reason == engine_run.STOPPED:
+    if ending.status == "stopped":
         say(f"stopped{after}; {log}\nresume with: {resuming}", on_stderr=True)
         return INTERRUPTED
     say(f"the run failed{after}: {str(ending.reason).rstrip('.')}; {log}", "red", on_stderr=True)
     say(f"once the cause is gone, resume with: {resuming}", on_stderr=True)
     return FAILED
-
-
-def run_reference(
-    algorithm: str, plan_for: Callable[..., Plan], data: options.ChosenData, to: Path | None, plugins: Iterable[Path]
-) -> int:
-    """Train a reference in one process without FLARE; return the exit code."""
-    options.warn_of_unused()
-    environment = data.environment()
-    asked = plan_for()  # reject invalid settings before a stand-in is drawn
-    pooled, target = asked.protocol.dataset, asked.protocol.target
-    cache = named_path("FDG_CACHE", environment)
-    plan = plan_for(stand_in=find_data_root(pooled, named_path("FDG_DATA_ROOT", environment), cache).stand_in)
-    config = read_site_config("centralised", None, environment)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    name = f"{algorithm}-{pooled}-{dataset_spec(pooled).site_of(target)}-seed{asked.protocol.seed}"
-    folder = make_folder(to, re.sub(r"[^\w.-]", "_", name), datetime.now())
-    file = folder / RESULTS_FILE
-    try:
-        with listening() as order, ReferenceDisplay(plan, Console(highlight=False)) as watcher:
-            record = run_centralised(plan, config, cache, folder, watcher, lambda: order.signal is not None)
-    except Stopped:
-        say(f"stopped; {f'the record is {file}' if file.exists() else 'nothing was trained yet'}", on_stderr=True)
-        return INTERRUPTED
-    except FDGError as error:
-        if not file.exists():  # a mistake of the request
-            raise
-        say(f"the run failed: {str(error).rstrip('.')}; the record is {file}", "red", on_stderr=True)
-        return FAILED
-    say(f"{final_table(record)}\nrecord and models: {folder}")
-    own = options.words_for(folder, plugins)
-    say(f"next: fdg report {own}, with the folders of the federated runs beside which it stands")
-    return 0

@@ -2,7 +2,7 @@
 """``fdg sweep``: held-out domains x seeds x methods x settings on this machine; it can be stopped and resumed."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +11,12 @@ from typer import Argument, Option
 
 from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.errors import SettingsError, check_count, counted
-from fdg_plugins.lab.sweep.execute import REASON_FILE, Ended, Runner, Store, listening, printing
-from fdg_plugins.lab.sweep.folder import held
+from fdg_plugins.errors import check_count, counted
+from fdg_plugins.lab.sweep.execute import REASON_FILE, Runner, Store, printing
 from fdg_plugins.lab.sweep.machine import find_machine
 from fdg_plugins.lab.sweep.plan import as_json, read_settings
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
-from fdg_plugins.lab.sweep.processes import LOG_FILE
+from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, held, listening
 
 MOST_AT_ONCE = 10_000
 OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run
@@ -66,7 +65,8 @@ def sweep(
         if number is not None:
             check_count(name, number, at_least=1, at_most=MOST_AT_ONCE)
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
-    asked |= {"methods": _names("--methods", methods), "targets": _names("--targets", targets), "seeds": _seeds(seeds)}
+    lists = {"methods": methods, "targets": targets, "seeds": seeds}
+    asked |= {name: tuple(map(str.strip, text.split(","))) for name, text in lists.items() if text is not None}
     with options.brought_networks(values) as networks:
         files = store.plugin_files([*given, *networks])
         options.warn_of_unused()
@@ -97,25 +97,10 @@ def sweep(
     return FAILED if failed else 0
 
 
-def _names(option: str, text: str | None) -> tuple[str, ...] | None:
-    names = None if text is None else tuple(name.strip() for name in text.split(","))
-    if names is not None and not all(names):
-        raise SettingsError(field=option, value=text, expected="names with commas between them")
-    return names
-
-
-def _seeds(text: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if text is None else tuple(map(int, text.split(",")))
-    except ValueError as error:
-        expected = "numbers with commas between them, such as 0,1,2"
-        raise SettingsError(field="--seeds", value=text, expected=expected) from error
-
-
-def _sum_up(prepared: Prepared, store: Store, ended: Sequence[Ended]) -> list[str]:
+def _sum_up(prepared: Prepared, store: Store, ended: Mapping[str, Ending]) -> list[str]:
     states = {run.name: store.state(run.name) for run in prepared.plan}
     failed = [name for name, state in states.items() if state == "failed"]
-    finished, now = list(states.values()).count("finished"), [one.status for one in ended].count("finished")
+    finished, now = list(states.values()).count("finished"), [one.status for one in ended.values()].count("finished")
     say(f"{finished} of {len(states)} runs have finished, {now} of them now; {len(failed)} failed")
     for name in failed:
         reason = (store.runs / name / REASON_FILE).read_text(encoding="utf-8").strip()

@@ -20,8 +20,14 @@ from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset
 from fdg_plugins.plugins.versions import OF_AUDIT, OF_SERVER, installed_versions
 from fdg_plugins.record.census import Federation, check_versions, take_census
-from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
-from fdg_plugins.record.finished_model import FinishedModel, check_models, read_model
+from fdg_plugins.record.evaluation import (
+    EvaluatedModel,
+    EvaluationResult,
+    FinishedModel,
+    SiteScores,
+    check_models,
+    read_model,
+)
 from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.settings.protocol import EVERY

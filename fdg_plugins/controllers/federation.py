@@ -24,7 +24,7 @@ from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import CensusRequest
-from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
+from fdg_plugins.plans import Plans, check_filters, check_settings, make_plans
 from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions

@@ -313,7 +313,8 @@ class Rounds:
             self._restore(before)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")
             return None, told(error)
-        save_local_models(self.files.folder, before.model, updates, self.files.description(len(self.record.rounds)))
+        description = self.record.description_of_model(len(self.record.rounds))
+        save_local_models(self.files.folder, before.model, updates, description)
         self.files.keep_local_models()
         return aggregation, None
 

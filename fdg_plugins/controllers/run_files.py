@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of one run at the server: its results, and the state with which another job can go on."""
 
-import json
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -63,7 +62,7 @@ class RunFiles:
 
     def save_last(self) -> None:
         """Write the model as it is now."""
-        description = self.description(len(self.record.rounds))
+        description = self.record.description_of_model(len(self.record.rounds))
         save_tensors(self.folder / names.LAST_FILE, self.model.state, description, durable=self._has_ended)
 
     def save_record(self, text: str | None = None) -> None:
@@ -81,7 +80,7 @@ class RunFiles:
         A copy is beside those of the models selected before: until the next checkpoint, the run goes on from these.
         """
         if after_round == 0:
-            save_tensors(self.folder / names.LAST_FILE, self.model.state, self.description(after_round))
+            save_tensors(self.folder / names.LAST_FILE, self.model.state, self.record.description_of_model(after_round))
         keep_file(self.folder / names.LAST_FILE, self.folder / names.SELECTED_FILE)
         keep_file(self.folder / names.LAST_FILE, self.state / selected_file(after_round), private=True)
 
@@ -105,19 +104,6 @@ class RunFiles:
 
     def _selected_round(self) -> int | None:
         return next((one.after_round for one in self.record.choices if one.rule == "source_validation"), None)
-
-    def description(self, after_round: int) -> dict[str, str]:
-        """Return what a model's file says about the model."""
-        protocol = self.record.protocol
-        return {
-            "model": protocol.model,
-            "classes": json.dumps(self.record.classes),
-            "image_size": str(protocol.image_size),
-            "dataset": self.record.data,
-            "target": protocol.target,
-            "after_round": str(after_round),
-            "initial_weights": self.record.initial_weights.label,
-        }
 
     def checkpoint(self) -> Checkpoint:
         """Return the state of the run as it is now; its parts are replaced, never changed in place."""

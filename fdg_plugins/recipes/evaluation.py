@@ -14,7 +14,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_SCORE
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset, read_own_dataset
 from fdg_plugins.recipes.job import APPS, IN_CHUNKS, FederationJob, add_site_and_transport
-from fdg_plugins.record.finished_model import FinishedModel, check_models
+from fdg_plugins.record.evaluation import FinishedModel, check_models
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE
 from fdg_plugins.storage import write_json, writing
 

@@ -21,7 +21,7 @@ from fdg_plugins.executors import SiteExecutor
 from fdg_plugins.flare.gpus import resource_spec
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
-from fdg_plugins.plans.job_settings import JobSettings
+from fdg_plugins.plans import JobSettings
 
 PACKAGE = "fdg_plugins"
 APPS = {SERVER_SITE_NAME: "app_server", ALL_SITES: "app_site"}

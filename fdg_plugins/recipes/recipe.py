@@ -12,7 +12,7 @@ from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.objectives.network import check_brought_network, check_network
-from fdg_plugins.plans.job_settings import job_settings, setting_names
+from fdg_plugins.plans import job_settings, setting_names
 from fdg_plugins.plugins.composition import combined, parse_method
 from fdg_plugins.plugins.files import files_behind, load_file
 from fdg_plugins.plugins.methods import METHODS as RECORDS

@@ -84,14 +84,6 @@ def check_continues(record: RunRecord, fresh: RunRecord, *, other_files: bool = 
     for what, before, after in _pairs(record, fresh, other_files):
         if before != after:
             raise DataError(f"run {record.run} cannot go on: its {what} was {before}, but is now {after}.")
-    if record.status == "finished":  # sites that have learnt so have removed what they kept
-        return
-    trained = {site: local for finished in record.rounds for site, local in finished.local.items()}
-    for site in sorted((trained.keys() & fresh.census.keys()) - record.left_out.keys()):
-        if trained[site].keeps_state and not fresh.census[site].keeps_state:
-            raise DataError(
-                f"run {record.run} cannot go on: site {site} has lost its state of the run, from which it would go on."
-            )
 
 
 def _pairs(record: RunRecord, fresh: RunRecord, other_files: bool) -> Iterator[tuple[str, Any, Any]]:
@@ -111,6 +103,12 @@ def _pairs(record: RunRecord, fresh: RunRecord, other_files: bool) -> Iterator[t
         yield f"split of site {site}", before.split_hash, after.split_hash
         if before.precision is not None:
             yield f"precision of site {site}", before.precision, after.precision
+    if record.status == "finished":  # sites that have learnt so have removed what they kept
+        return
+    trained = {site: local for finished in record.rounds for site, local in finished.local.items()}
+    for site in sorted((trained.keys() & fresh.census.keys()) - record.left_out.keys()):
+        if trained[site].keeps_state and not fresh.census[site].keeps_state:
+            yield f"state of site {site}", "kept", "lost"
 
 
 def _release(record: RunRecord) -> str:

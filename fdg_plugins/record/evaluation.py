@@ -1,14 +1,99 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of an evaluation of finished models, ``evaluation.json``."""
+"""Finished models, to be evaluated at sites that never trained, and the record of an evaluation.
 
-from collections.abc import Iterable
+A finished model is a safetensors file beside the record of its run; the record is ``evaluation.json``.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pydantic
 
+from fdg_plugins.data import dataset_spec
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import ModelScores
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, plain_name
 from fdg_plugins.record.round_record import Recorded
+from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_record import RunRecord
+from fdg_plugins.settings.protocol import EVERY, Protocol
+from fdg_plugins.storage import read_json
 from fdg_plugins.tasks import TASKS, Counts, ScoreKind, Task
+
+# Where the task has them.
+SCORES = ("auroc", "auprc", "f1", "balanced_accuracy", "calibration_error", "hausdorff_95")
+# Of a run's protocol, what makes the network and its input; all else is alike for the models of one evaluation.
+_OF_THE_MODEL = (
+    *("task", "model", "head", "normalization", "batch_norm", "objective", "image_size", "travels", "trainable"),
+    *("adapter_rank", "preset"),
+)
+
+
+class FinishedModel(NamedTuple):
+    """A model's ``name``, which is that of its folder, its file, and the record of its run."""
+
+    name: str
+    file: Path
+    record: RunRecord
+
+    @property
+    def source_domains(self) -> tuple[str, ...]:
+        """The domains on which it was trained."""
+        return tuple(sorted({self.record.census[site].domain for site in self.record.sources}))
+
+    def trained_on(self, dataset: DatasetRef, domain: str, *, stand_in: bool) -> bool:
+        """Return whether the domain of a data set, by name, was one of its sources."""
+        own = self.record.protocol.dataset
+        return (str(own), self.record.stand_in) == (str(dataset), stand_in) and domain in self.source_domains
+
+    def protocol(self, dataset: DatasetRef, models: int) -> Protocol:
+        """Return the protocol by which sites evaluate it as one of so many ``models`` on ``dataset``."""
+        own = self.record.protocol
+        values = {name: getattr(own, name) for name in _OF_THE_MODEL}
+        values["preset"] = own.preset or getattr(dataset_spec(own.dataset), "preset", "")
+        values["scores"] = [name for name in SCORES if TASKS.get(own.task).kind_asked(name) is not None]
+        return Protocol(dataset=plain_dataset(dataset), target=EVERY, rounds=models, **values)
+
+
+def read_model(path: Path) -> FinishedModel:
+    """Return the model in a run's folder, which is the source-selected one if the run kept it, or in a file there.
+
+    Raises ``DataError`` if the file or the record beside it is missing or unreadable, or the run has not finished.
+    """
+    kept = [path / name for name in (SELECTED_FILE, LAST_FILE) if (path / name).is_file()]
+    file = kept[0] if kept else path
+    if file.suffix != ".safetensors" or not file.is_file():
+        expected = f"a run's folder with {SELECTED_FILE}, or a safetensors file beside its {RESULTS_FILE}"
+        raise DataError(field="model", value=path, expected=expected)
+    results = file.with_name(RESULTS_FILE)
+    record = RunRecord.read(read_json(results), f"file {results}", DataError)
+    if record.status != "finished" or record.protocol.plugins or {*record.sources} - record.census.keys():
+        expected = "the record of a finished run without plug-in files of the job"
+        raise DataError(field=f"run {file.parent}", value=record.status, expected=expected)
+    name = file.resolve().parent.name
+    return FinishedModel(plain_name(name if kept else f"{name}-{file.stem}"), file, record)
+
+
+def check_models(models: Sequence[FinishedModel], dataset: DatasetRef) -> None:
+    """Raise ``SettingsError`` for a model that does not take the images of ``dataset`` or has other classes.
+
+    Two models need different names.
+    """
+    spec = dataset_spec(dataset)
+    for number, model in enumerate(models):
+        own = dataset_spec(model.record.protocol.dataset)
+        for field, value, expected in (
+            ("classes", model.record.classes, spec.classes),
+            ("task", model.record.protocol.task, spec.task),
+            ("channels", own.channels, spec.channels),
+            ("dims", own.dims, spec.dims),
+            ("name", model.name, None if model.name in [one.name for one in models[:number]] else model.name),
+        ):
+            if value != expected:
+                expected = f"{expected}, as in {spec.name}" if expected else "another for each model"
+                raise SettingsError(field=field, site=f"model {model.name}", value=value, expected=str(expected))
 
 
 class EvaluatedModel(Recorded):

@@ -6,11 +6,13 @@ Scores are those of the run's task (accuracies are fractions in [0, 1]), losses 
 of tensors, times are seconds. A loss that is not finite is null.
 """
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import pydantic
 
 from fdg_plugins.messages import CensusReply, Evaluation, ModelScores
@@ -186,25 +188,29 @@ class RunRecord(Recorded):
         return {"sites": dict(sorted(scores.items())), "domains": domains, **summary}
 
     def sums_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, dict[str, SumAndCount]]:
-        """Return each score of each domain, pooled over its sites, as a sum and a count.
+        """Return each score of each domain, pooled over the samples of its sites, as a sum and a count.
 
         The held-out domain has none unless all of its sites evaluated the model: a part of it is another domain.
         """
-        return domain_sums(self._whole(scores), {site: reply.domain for site, reply in self.census.items()})
+        return {domain: pooled_sums(found) for domain, found in self._by_domain(scores).items()}
 
     def counts_by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, Counts]:
         """Return the counts of each domain, pooled over its sites; of the held-out domain as in `sums_by_domain`."""
-        found: dict[str, dict[str, Any]] = {}
-        counted = {site: score for site, score in self._whole(scores).items() if score.counts}
-        for site, score in counted.items():
-            pooled = found.setdefault(self.census[site].domain, {})
-            for name, counts in self.task.read_counts(score.counts, len(self.classes)).items():
-                pooled[name] = pooled[name] + counts if name in pooled else counts
-        return {**found}
+        found: dict[str, Counts] = {}
+        for domain, evaluations in self._by_domain(scores).items():
+            each = [self.task.read_counts(one.counts, len(self.classes)) for one in evaluations if one.counts]
+            if each:
+                found[domain] = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
+        return found
 
-    def _whole(self, scores: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
-        partial = set() if all(site in scores for site in self.held_out) else {*self.held_out}
-        return {site: score for site, score in scores.items() if site not in partial}
+    def _by_domain(self, scores: Mapping[str, Evaluation]) -> dict[str, list[Evaluation]]:
+        """Return the evaluations of each domain, in the order of the names of its sites."""
+        found: dict[str, list[Evaluation]] = {}
+        is_whole = all(site in scores for site in self.held_out)
+        for site in sorted(scores, key=lambda site: (self.census[site].domain, site)):
+            if is_whole or site not in self.held_out:
+                found.setdefault(self.census[site].domain, []).append(scores[site])
+        return found
 
     def _domain_scores(self, scores: Mapping[str, Evaluation]) -> dict[str, float]:
         primary = {domain: found[self.score.name] for domain, found in self.sums_by_domain(scores).items()}
@@ -224,6 +230,18 @@ class RunRecord(Recorded):
     def standing(self) -> list[EvaluationRecord]:
         """The evaluations of models that were not undone."""
         return [evaluation for evaluation in self.evaluations if not evaluation.undone]
+
+    def description_of_model(self, after_round: int) -> dict[str, str]:
+        """Return what the file of a model after a round says about it."""
+        return {
+            "model": self.protocol.model,
+            "classes": json.dumps(self.classes),
+            "image_size": str(self.protocol.image_size),
+            "dataset": self.data,
+            "target": self.protocol.target,
+            "after_round": str(after_round),
+            "initial_weights": self.initial_weights.label,
+        }
 
     def idle_rounds(self) -> list[RoundRecord]:
         """Return the rounds that left the model unchanged, or were undone."""
@@ -266,11 +284,11 @@ class RunRecord(Recorded):
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
             shared = {site: known[site] for site in of_best}
             better = self.selecting.goodness
-            if best is None or better(self._centre(shared)) > better(self._centre(of_best)):
+            if best is None or better(self.central_score(shared)) > better(self.central_score(of_best)):
                 best, of_best = evaluation, dict(known)
         return best
 
-    def _centre(self, scores: Mapping[str, Evaluation]) -> float:
+    def central_score(self, scores: Mapping[str, Evaluation]) -> float:
         """Return the mean over the domains of the sites that gave these scores, or their median over the sites.
 
         Without a value, as of a class that no site has, a model is the worst that there is.
@@ -291,7 +309,7 @@ class RunRecord(Recorded):
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""
         known = (known for found, known in self._known_scores() if found.after_round == after_round)
-        return next(map(self._centre, known), None)
+        return next(map(self.central_score, known), None)
 
     def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, Evaluation]]]:
         """Yield each model that a source evaluated, with the evaluation of each source site.
@@ -310,14 +328,6 @@ class RunRecord(Recorded):
 def mean(values: Sequence[float]) -> float:
     """Return the mean of at least one number."""
     return sum(values) / len(values)
-
-
-def domain_sums(scores: Mapping[str, Evaluation], domains: Mapping[str, str]) -> dict[str, dict[str, SumAndCount]]:
-    """Return each score of each domain, pooled over the samples of its sites, as a sum and a count."""
-    return {
-        domain: pooled_sums(scores[site] for site in sorted(scores) if domains[site] == domain)
-        for domain in sorted({domains[site] for site in scores})
-    }
 
 
 def pooled_sums(scores: Iterable[Evaluation | ModelScores]) -> dict[str, SumAndCount]:

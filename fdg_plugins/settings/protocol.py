@@ -61,208 +61,117 @@ OTHER_VARIABLES = {
 class Protocol(pydantic.BaseModel):
     """One run's protocol. The defaults are those of the FedOMG paper for PACS (D.6), or of the authors' code."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = pydantic.ConfigDict(use_attribute_docstrings=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
-    dataset: SetName | OwnDataset = Field(
-        "pacs", description="data set, by name, or the description of a data set of one's own"
-    )
+    dataset: SetName | OwnDataset = "pacs"
+    """data set, by name, or the description of a data set of one's own"""
     target: SetName = Field("art_painting", description="held-out domain; all others are sources")
     task: SetName = Field("classification", description="what is learned, by name; it must be the data set's")
-    model: SetName = Field(
-        "resnet18",
-        description="network, by name: `resnet18`, `vit_b_16`, `convnet`, `monai_unet`, [and others](networks.md)",
-    )
-    head: Literal["linear", "two_layer", "projected_two_layer"] = Field(
-        "linear",
-        description="classifier on the extractor's features: one linear layer, or two with a ReLU between; "
-        "`projected_two_layer`: before the two, the extractor has a linear layer as wide as the features (FedIIR)",
-    )
-    normalization: Literal["default", "batch", "instance", "group"] = Field(
-        "default",
-        description="layers of the ResNets, `convnet` and `strided_convnet` (`batch`, `group`) and the MONAI networks "
-        "(`batch`, `instance`, `group`); `default`: the network's own",
-    )
-    batch_norm: Literal["average", "frozen", "local", "reestimate"] = Field(
-        "average",
-        description="BatchNorm's running statistics: `average`: as updates; `frozen`: those of the initial model, in "
-        "training too; `local`: each site uses its own; `reestimate`: measured anew for every model that is evaluated",
-    )
-    pretrained: Literal["auto", "imagenet", "none"] = Field(
-        "auto",
-        description="ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and "
-        "without published weights any file that is named there, `none` trains from scratch",
-    )
-    objective: dict[str, Any] = Field(
-        default_factory=lambda: {"name": "erm"},
-        description="what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `sam` ...), or an object "
-        "with a name and settings",
-    )
-    plugins: tuple[PluginName, ...] = Field(
-        (),
-        max_length=100,
-        description="files `<name>.py` in the job's own `custom/` folders that bring methods, networks or data sets",
-    )
+    model: SetName = "resnet18"
+    """network, by name: `resnet18`, `vit_b_16`, `convnet`, `monai_unet`, [and others](networks.md)"""
+    head: Literal["linear", "two_layer", "projected_two_layer"] = "linear"
+    """classifier on the extractor's features: one linear layer, or two with a ReLU between; `projected_two_layer`:
+    before the two, the extractor has a linear layer as wide as the features (FedIIR)"""
+    normalization: Literal["default", "batch", "instance", "group"] = "default"
+    """layers of the ResNets, `convnet` and `strided_convnet` (`batch`, `group`) and the MONAI networks (`batch`,
+    `instance`, `group`); `default`: the network's own"""
+    batch_norm: Literal["average", "frozen", "local", "reestimate"] = "average"
+    """BatchNorm's running statistics: `average`: as updates; `frozen`: those of the initial model, in training too;
+    `local`: each site uses its own; `reestimate`: measured anew for every model that is evaluated"""
+    pretrained: Literal["auto", "imagenet", "none"] = "auto"
+    """ImageNet weights: `imagenet` demands them, `auto` takes them if they are on the server, and without published
+    weights any file that is named there, `none` trains from scratch"""
+    objective: dict[str, Any] = Field(default_factory=lambda: {"name": "erm"})
+    """what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `sam` ...), or an object with a name
+    and settings"""
+    plugins: tuple[PluginName, ...] = Field((), max_length=100)
+    """files `<name>.py` in the job's own `custom/` folders that bring methods, networks or data sets"""
     rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
     local_epochs: int = Field(5, ge=1, le=MOST_EPOCHS, description="passes over a site's training data per round")
     batch_size: int = Field(16, ge=1, le=LARGEST_BATCH, description="examples per step")
     learning_rate: float = Field(1e-3, ge=SMALLEST_RATE, le=LARGEST_RATE, description="learning rate of the sites")
-    optimizer: Literal["sgd", "adam", "adamw"] = Field(
-        "sgd", description="the sites' optimizer, new in every round (but see `keep_momentum`): `sgd`, `adam`, `adamw`"
-    )
-    momentum: float = Field(
-        0.9,
-        ge=0,
-        lt=1,
-        description="momentum of the sites' SGD (authors' code; the paper is silent); other optimizers have none, 0 "
-        "by default",
-    )
-    keep_momentum: bool = Field(
-        False,
-        description="a site's momentum goes on from its last round, as in FedOMG's and FedDG-GA's code; otherwise it "
-        "starts at zero in every round",
-    )
-    weight_decay: float = Field(
-        5e-4, ge=0, le=LARGEST_RATE, description="weight decay of the sites' optimizer (authors' code)"
-    )
-    lr_decay_at: float = Field(
-        0.8, gt=0, le=1, description="fraction of the rounds after which the learning rate falls (authors' code)"
-    )
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """the sites' optimizer, new in every round (but see `keep_momentum`): `sgd`, `adam`, `adamw`"""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """momentum of the sites' SGD (authors' code; the paper is silent); other optimizers have none, 0 by default"""
+    keep_momentum: bool = False
+    """a site's momentum goes on from its last round, as in FedOMG's and FedDG-GA's code; otherwise it starts at zero
+    in every round"""
+    weight_decay: float = Field(5e-4, ge=0, le=LARGEST_RATE)
+    """weight decay of the sites' optimizer (authors' code)"""
+    lr_decay_at: float = Field(0.8, gt=0, le=1)
+    """fraction of the rounds after which the learning rate falls (authors' code)"""
     lr_decay_factor: float = Field(0.1, ge=SMALLEST_RATE, le=1, description="factor by which it falls (authors' code)")
     image_size: int = Field(224, ge=16, le=1024, description="side of the square input images, pixels")
-    crop_scale: float = Field(
-        0.8,
-        ge=0.01,
-        le=1,
-        description="of photographs: smallest fraction of the area that the random crop of a training image has",
-    )
-    color_jitter: float = Field(
-        0.4,
-        ge=0,
-        le=0.5,
-        description="of photographs: largest random change of brightness, contrast and saturation of a training image, "
-        "and of its hue in turns",
-    )
-    max_samples_per_domain: int | None = Field(
-        None,
-        ge=14,
-        le=LARGEST_DOMAIN,
-        description="seeded, stratified subsample of each domain; unset or `none`: all images",
-    )
-    preset: SetName = Field(
-        "",
-        description="for segmentation: how files become the network's input, `photo`, `photo_patches`, `mri_patches` "
-        "or `ct_patches`; empty: the data set's own",
-    )
-    sites_per_domain: int = Field(
-        1, ge=1, le=MOST_SITES, description="sites that share each source domain; read when a job is made by name"
-    )
-    sites: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_SITES,
-        description="source sites in all, allotted to the source domains by their published numbers of images, in "
-        "place of `sites_per_domain`; read when a job is made by name",
-    )
-    partition: Literal["equal", "iid", "dirichlet", "shards", "mix"] = Field(
-        "equal",
-        description="how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), "
-        "by a `dirichlet` law of their classes, or in two `shards` of images sorted by class; `mix`: all sites divide "
-        "`mix_share` of every source domain, whose own sites divide the rest",
-    )
-    mix_share: float = Field(
-        0.5, ge=0, le=1, description="of the partition `mix`: 0 keeps domains apart, 1 gives all sites the same mix"
-    )
-    dirichlet_alpha: float = Field(
-        0.1,
-        gt=0,
-        le=LARGEST_RATIO,
-        description="of the partition `dirichlet`: the smaller, the fewer classes a site has",
-    )
-    least_images: int = Field(
-        10, ge=2, le=LARGEST_DOMAIN, description="fewest images of a site, under all partitions but `equal`"
-    )
+    crop_scale: float = Field(0.8, ge=0.01, le=1)
+    """of photographs: smallest fraction of the area that the random crop of a training image has"""
+    color_jitter: float = Field(0.4, ge=0, le=0.5)
+    """of photographs: largest random change of brightness, contrast and saturation of a training image, and of its
+    hue in turns"""
+    max_samples_per_domain: int | None = Field(None, ge=14, le=LARGEST_DOMAIN)
+    """seeded, stratified subsample of each domain; unset or `none`: all images"""
+    preset: SetName = ""
+    """for segmentation: how files become the network's input, `photo`, `photo_patches`, `mri_patches` or
+    `ct_patches`; empty: the data set's own"""
+    sites_per_domain: int = Field(1, ge=1, le=MOST_SITES)
+    """sites that share each source domain; read when a job is made by name"""
+    sites: int | None = Field(None, ge=1, le=MOST_SITES)
+    """source sites in all, allotted to the source domains by their published numbers of images, in place of
+    `sites_per_domain`; read when a job is made by name"""
+    partition: Literal["equal", "iid", "dirichlet", "shards", "mix"] = "equal"
+    """how sites share a domain: `equal` parts of its splits, or its images divided at random (`iid`), by a
+    `dirichlet` law of their classes, or in two `shards` of images sorted by class; `mix`: all sites divide
+    `mix_share` of every source domain, whose own sites divide the rest"""
+    mix_share: float = Field(0.5, ge=0, le=1)
+    """of the partition `mix`: 0 keeps domains apart, 1 gives all sites the same mix"""
+    dirichlet_alpha: float = Field(0.1, gt=0, le=LARGEST_RATIO)
+    """of the partition `dirichlet`: the smaller, the fewer classes a site has"""
+    least_images: int = Field(10, ge=2, le=LARGEST_DOMAIN)
+    """fewest images of a site, under all partitions but `equal`"""
     seed: int = Field(0, ge=0, lt=2**31, description="seed of splits, initial weights, order and augmentation")
-    precision: Literal["float32", "bfloat16", "auto"] = Field(
-        "float32",
-        description="`bfloat16`: autocast in forward passes; `auto`: bfloat16 with channels last at sites whose "
-        "hardware is fast in it (GPUs of compute capability 8.0 or newer, CPUs with AMX or AVX512_BF16), else float32",
-    )
-    update_precision: Literal["float32", "bfloat16"] = Field(
-        "float32", description="bfloat16: updates are rounded to it on their way to the server; needs a job made for it"
-    )
-    enable_tensor_disk_offload: bool = Field(
-        False,
-        description="FLARE writes updates to files in the server's temporary folder as they arrive, and they are "
-        "combined from there; without effect in the simulator",
-    )
-    travels: Travels = Field(
-        "all",
-        description="which parameters travel: `all`; `head`: the extractor is frozen; `extractor`: each site keeps its "
-        'own head; `body`: the head is frozen; or `{"personal": [patterns], "frozen": [patterns]}` of names, others '
-        "being shared",
-    )
-    trainable: Literal["all", "head", "adapters"] = Field(
-        "all",
-        description="which parameters the sites train, and so which of those that `travels` names: `all`; `head`: the "
-        "classifier alone; `adapters`: the classifier and [low-rank adapters](trainable.md) on the extractor's layers",
-    )
-    adapter_rank: int = Field(
-        8, ge=1, le=LARGEST_RANK, description="rank of the adapters; without effect unless `trainable` is `adapters`"
-    )
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """`bfloat16`: autocast in forward passes; `auto`: bfloat16 with channels last at sites whose hardware is fast in
+    it (GPUs of compute capability 8.0 or newer, CPUs with AMX or AVX512_BF16), else float32"""
+    update_precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: updates are rounded to it on their way to the server; needs a job made for it"""
+    enable_tensor_disk_offload: bool = False
+    """FLARE writes updates to files in the server's temporary folder as they arrive, and they are combined from
+    there; without effect in the simulator"""
+    travels: Travels = "all"
+    """which parameters travel: `all`; `head`: the extractor is frozen; `extractor`: each site keeps its own head;
+    `body`: the head is frozen; or `{"personal": [patterns], "frozen": [patterns]}` of names, others being shared"""
+    trainable: Literal["all", "head", "adapters"] = "all"
+    """which parameters the sites train, and so which of those that `travels` names: `all`; `head`: the classifier
+    alone; `adapters`: the classifier and [low-rank adapters](trainable.md) on the extractor's layers"""
+    adapter_rank: int = Field(8, ge=1, le=LARGEST_RANK)
+    """rank of the adapters; without effect unless `trainable` is `adapters`"""
     channels_last: bool = Field(False, description="memory format of the convolutions at the sites")
-    gap_split: Literal["validation", "train"] = Field(
-        "validation", description="split on which the generalization gap is measured: `train` as in the GA paper's text"
-    )
-    sites_per_round: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_SITES,
-        description="sources drawn at random, by the seed, for each round, at least `min_sites`; unset or `none`: all "
-        "of them",
-    )
+    gap_split: Literal["validation", "train"] = "validation"
+    """split on which the generalization gap is measured: `train` as in the GA paper's text"""
+    sites_per_round: int | None = Field(None, ge=1, le=MOST_SITES)
+    """sources drawn at random, by the seed, for each round, at least `min_sites`; unset or `none`: all of them"""
     validate_all: bool = Field(False, description="sources that were not drawn for a round evaluate its model too")
-    keep_local_models: bool = Field(
-        False, description="the models that the sites trained in the last round are kept among the results, for figures"
-    )
-    selection: Literal["mean", "median"] = Field(
-        "mean",
-        description="how source validation selects a model: by the mean over domains, or by the median over sites, "
-        "which one site's false score moves little",
-    )
-    selected_by: SetName = Field(
-        "", description="score by which source validation selects; empty: the task's own, such as `accuracy`"
-    )
-    scores: tuple[SetName, ...] = Field(
-        (),
-        max_length=100,
-        description="[other scores](report.md#other-scores), with `+` between them: `auroc`, `auprc`, `f1`, "
-        "`balanced_accuracy`, `calibration_error`, `sensitivity_at_90`, of masks `hausdorff_95`; sites then send "
-        "histograms or confusion matrices too",
-    )
-    outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(
-        10.0,
-        ge=0,
-        le=LARGEST_RATIO,
-        description="an update or report this many times as long as the round's median is refused; 0: never",
-    )
-    clip_to_median: float | None = Field(
-        None,
-        gt=0,
-        le=LARGEST_RATIO,
-        description="updates longer than this many medians of the round are shortened to it; unset or `none`: never",
-    )
-    min_sites: int = Field(
-        2, ge=1, le=MOST_SITES, description="usable updates below which a round leaves the model as it is"
-    )
-    patience: float | None = Field(
-        None,
-        ge=0,
-        le=LONGEST_WAIT,
-        description="seconds that a round waits for the rest once `min_sites` updates have come",
-    )
-    task_timeout: int = Field(
-        14400, ge=1, le=LONGEST_WAIT, description="seconds after which a site that has not answered is left behind"
-    )
+    keep_local_models: bool = False
+    """the models that the sites trained in the last round are kept among the results, for figures"""
+    selection: Literal["mean", "median"] = "mean"
+    """how source validation selects a model: by the mean over domains, or by the median over sites, which one site's
+    false score moves little"""
+    selected_by: SetName = ""
+    """score by which source validation selects; empty: the task's own, such as `accuracy`"""
+    scores: tuple[SetName, ...] = Field((), max_length=100)
+    """[other scores](report.md#other-scores), with `+` between them: `auroc`, `auprc`, `f1`, `balanced_accuracy`,
+    `calibration_error`, `sensitivity_at_90`, of masks `hausdorff_95`; sites then send histograms or confusion
+    matrices too"""
+    outlier_ratio: Annotated[float, pydantic.AfterValidator(check_ratio)] = Field(10.0, ge=0, le=LARGEST_RATIO)
+    """an update or report this many times as long as the round's median is refused; 0: never"""
+    clip_to_median: float | None = Field(None, gt=0, le=LARGEST_RATIO)
+    """updates longer than this many medians of the round are shortened to it; unset or `none`: never"""
+    min_sites: int = Field(2, ge=1, le=MOST_SITES)
+    """usable updates below which a round leaves the model as it is"""
+    patience: float | None = Field(None, ge=0, le=LONGEST_WAIT)
+    """seconds that a round waits for the rest once `min_sites` updates have come"""
+    task_timeout: int = Field(14400, ge=1, le=LONGEST_WAIT)
+    """seconds after which a site that has not answered is left behind"""
 
     @pydantic.field_validator("dataset", "objective", "travels", mode="before")
     @classmethod

@@ -35,66 +35,44 @@ Part = Annotated[str, StringConstraints(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")]
 class SiteConfig(pydantic.BaseModel):
     """The settings that a site controls itself."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(use_attribute_docstrings=True, frozen=True, extra="forbid")
 
     data_root: Path | None = Field(None, description="folder that holds the data sets")
-    dataset_file: Path | None = Field(
-        None,
-        description="file about a data set of one's own; default: `dataset.toml` in the data root, if there is one",
-    )
-    domain: str | None = Field(
-        None, description="domain held by the site; default: the site's name, of `photo-3of10` what precedes the part"
-    )
-    part: Part | None = Field(
-        None,
-        description="share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the "
-        "site's name says, which is `photo-3of10`",
-    )
+    dataset_file: Path | None = None
+    """file about a data set of one's own; default: `dataset.toml` in the data root, if there is one"""
+    domain: str | None = None
+    """domain held by the site; default: the site's name, of `photo-3of10` what precedes the part"""
+    part: Part | None = None
+    """share of the domain, for many sites per domain: `3/10` is the third of ten; default: as the site's name says,
+    which is `photo-3of10`"""
     role: Literal["source", "held_out"] | None = Field(None, description="the only role that the site accepts")
-    allowed_plugins: tuple[DistributionName, ...] | None = Field(
-        None,
-        description="distributions whose plug-ins jobs may use here, `custom` for files that jobs bring; "
-        "default: all that are installed",
-    )
-    allowed_reports: tuple[str, ...] | None = Field(
-        None, description="what may leave the site beside its update; default: whatever a method needs"
-    )
-    evaluates: bool = Field(
-        True, description="the site evaluates finished models that it is sent (`fdg evaluate`); `false` forbids it"
-    )
-    least_count: int = Field(
-        10, ge=1, description="fewest images in a histogram of scores that leaves the site; one with fewer is withheld"
-    )
-    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = Field(
-        "auto", description="where the site computes"
-    )
+    allowed_plugins: tuple[DistributionName, ...] | None = None
+    """distributions whose plug-ins jobs may use here, `custom` for files that jobs bring; default: all that are
+    installed"""
+    allowed_reports: tuple[str, ...] | None = None
+    """what may leave the site beside its update; default: whatever a method needs"""
+    evaluates: bool = True
+    """the site evaluates finished models that it is sent (`fdg evaluate`); `false` forbids it"""
+    least_count: int = Field(10, ge=1)
+    """fewest images in a histogram of scores that leaves the site; one with fewer is withheld"""
+    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
+    """where the site computes"""
     workers: int = Field(0, ge=0, le=64, description="processes that read images")
-    threads: int | None = Field(
-        None, ge=1, le=1024, description="most threads of CPU arithmetic; a small network has one"
-    )
-    image_memory: float = Field(
-        2.0,
-        ge=0,
-        le=4096,
-        description="GiB of decoded images that the site keeps in memory; 0: it decodes them each time",
-    )
-    compile: bool = Field(
-        False, description="train by code that torch compiles here first: for GPUs, on a CPU it was slower; other bits"
-    )
-    isolate: bool | None = Field(
-        None, description="work in a process beside FLARE's; default: yes, except under FLARE's simulator"
-    )
-    report_names: bool | None = Field(
-        None,
-        description="reasons and the census may name the site's files and folders to the server; default: no, except "
-        "reasons in a simulation or one process",
-    )
-    max_image_pixels: int = Field(
-        50_000_000, ge=1, le=2**31, description="pixels of the largest image that the site opens"
-    )
-    damaged_images: Literal["stop", "leave_out"] = Field(
-        "stop", description="an image that cannot be read stops the site, or is left out and counted in the census"
-    )
+    threads: int | None = Field(None, ge=1, le=1024)
+    """most threads of CPU arithmetic; a small network has one"""
+    image_memory: float = Field(2.0, ge=0, le=4096)
+    """GiB of decoded images that the site keeps in memory; 0: it decodes them each time"""
+    compile: bool = False
+    """train by code that torch compiles here first: for GPUs, on a CPU it was slower; other bits"""
+    isolate: bool | None = None
+    """work in a process beside FLARE's; default: yes, except under FLARE's simulator"""
+    report_names: bool | None = None
+    """reasons and the census may name the site's files and folders to the server; default: no, except reasons in a
+    simulation or one process"""
+    max_image_pixels: int = Field(50_000_000, ge=1, le=2**31)
+    """pixels of the largest image that the site opens"""
+    damaged_images: Literal["stop", "leave_out"] = "stop"
+    """an image that cannot be read stops the site, or is left out and counted in the census"""
 
     @pydantic.model_validator(mode="after")
     def _part_among_its_count(self) -> "SiteConfig":

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from fdg_plugins.lab.centralised.algorithm import Algorithm, Batch, CentralisedERM
-from fdg_plugins.lab.centralised.training import PooledTraining
+from fdg_plugins.lab.centralised.run import PooledTraining
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.tasks import DEFAULT_TASK
 from fdg_plugins.testing.inputs import same_bits
@@ -77,7 +77,7 @@ def trained(
     streams = [own_batches(domain, domains, shape) for domain in range(domains)]
     policy = DevicePolicy(CPU, bfloat16=bfloat16)
     training = PooledTraining(model, algorithm, streams, partial(optimizer, model), policy)
-    training.train(steps, lambda: False, lambda _: None)
+    training.train(steps)
     return training
 
 

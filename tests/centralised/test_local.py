@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from safetensors import safe_open
 from typer.testing import CliRunner
 
 from fdg_plugins.cli.main import app
@@ -15,8 +16,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.centralised.plan import make_plan
 from fdg_plugins.lab.centralised.run import run_centralised
-from fdg_plugins.lab.engine.local_job import OneProcessJob
-from fdg_plugins.lab.sweep.kinds import kind_of
+from fdg_plugins.lab.engine.one_process import OneProcessJob
+from fdg_plugins.lab.sweep.jobs import make_job
 from fdg_plugins.lab.sweep.plan import Request
 from fdg_plugins.lab.sweep.prepare import runs_of
 from fdg_plugins.messages import ScoreSum
@@ -25,7 +26,6 @@ from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.record.run_files import LOCAL_FOLDER, RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig
 from fdg_plugins.storage import read_json, write_json
-from tests.centralised.test_run import Watch
 from tests.data.pair_drawings import draw_photo, eyes, known
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
@@ -36,7 +36,7 @@ DIGITS = {**SHORT, "image_size": 16, "max_samples_per_domain": 20}
 
 def alone(folder: Path, dataset: DatasetRef, target: str, settings: dict[str, Any], **config: Any) -> RunRecord:
     plan = make_plan("local", dataset, target, 0, settings)
-    return run_centralised(plan, SiteConfig(device="cpu", **config), None, folder, Watch(), lambda: False)
+    return run_centralised(plan, SiteConfig(device="cpu", **config), None, folder)
 
 
 def fedavg(folder: Path, dataset: DatasetRef, sites: list[str], settings: dict[str, Any], **config: Any) -> RunRecord:
@@ -93,6 +93,9 @@ def test_no_site_learns_from_another_and_each_chooses_by_its_own_images(tmp_path
     drawn = [record.protocol.draw_sites(record.sources, number) for number in (1, 2)]
     assert [finished.sites for finished in record.rounds] == drawn
     assert {path.stem for path in (tmp_path / LOCAL_FOLDER).iterdir()} == {*record.sources}
+    for site, mine in zip(record.sources, record.alone, strict=True):
+        with safe_open(tmp_path / LOCAL_FOLDER / f"{site}.safetensors", framework="pt") as file:
+            assert int(file.metadata()["after_round"]) == mine.choices[1].after_round
     other = record.model_copy(deep=True)
     for own in (own for evaluated in other.evaluations for own in evaluated.own.values()):
         own["angle_0"] = own["angle_0"].model_copy(update={"sums": {"accuracy": ScoreSum(sum=0.0, count=20)}})
@@ -112,7 +115,7 @@ def test_the_command_ends_with_the_models_at_each_site_and_report_and_figure_tak
 
     given = [word for name, value in {**DIGITS, "rounds": 1}.items() for word in ("--set", f"{name}={value}")]
     lines = call("run", "local", "--dataset", "rotateddigits", "--to", tmp_path / "run", *given)
-    assert [line.split(" | ")[0] for line in lines if " | target angle_0 " in line] == ["initial model", "round 1/1"]
+    assert lines[1].startswith("round 1/1 | sites 5/5 ")
     assert [line.split()[0] for line in lines if "(round " in line] == [f"angle_{angle}" for angle in range(15, 76, 15)]
     assert any(line.startswith("Local ") for line in call("report", tmp_path))
     call("plot", "convergence", tmp_path, "--to", tmp_path / "figures")
@@ -122,7 +125,7 @@ def test_the_command_ends_with_the_models_at_each_site_and_report_and_figure_tak
 def test_a_sweep_gives_sites_alone_the_protocol_of_fedavg_apart_from_the_servers_step(*, stand_in: bool) -> None:
     asked = {"dataset": "pacs", "protocol": "fedomg", "methods": ("local", "fedavg"), "targets": ("sketch",)}
     request = Request(**asked, seeds=(3,), settings={"rounds": (7,), "server_lr": (0.5,)})
-    found = [kind_of(run.method).job(run, stand_in=stand_in) for run in runs_of(request)[0]]
+    found = [make_job(run, stand_in=stand_in) for run in runs_of(request)[0]]
     assert found[0].protocol == found[1].protocol
     assert [job.sites for job in found] == [1, 4]
     with pytest.raises(SettingsError):

@@ -2,6 +2,7 @@
 """From names and values to one run: defaults of paper, quick and stand-in; what contradicts itself is refused."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,9 +12,19 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
-from fdg_plugins.lab.centralised.plan import SHARED_SETTINGS, Plan, Schedule, make_plan, setting_names
+from fdg_plugins.lab.centralised.plan import (
+    CUSTOM,
+    SHARED_SETTINGS,
+    Plan,
+    Schedule,
+    make_plan,
+    read_plan,
+    setting_names,
+    write_plan,
+)
 from fdg_plugins.objectives import build_network
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans import make_plans
+from fdg_plugins.plugins.files import load_file
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -129,3 +140,27 @@ def test_sgd_brings_rate_momentum_and_weight_decay_of_the_federated_runs() -> No
 def test_what_is_wrong_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        ("irm", {"given": {"strength": 0.5, "warm_up": 3, "max_samples_per_domain": None, "scores": "f1+auroc"}}),
+        ("fish", {"protocol": "quick"}),
+        ("erm", {"stand_in": True, "given": {"optimizer": "sgd"}}),
+        ("local", {"protocol": "quick", "stand_in": True, "given": {"max_samples_per_domain": "none"}}),
+    ],
+)
+def test_a_plan_is_read_as_it_was_written(algorithm: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    made = plan(algorithm, **changes)
+    write_plan(made, tmp_path)
+    assert read_plan(tmp_path) == made
+
+
+def test_a_data_set_that_a_file_brings_goes_with_the_plan(tmp_path: Path) -> None:
+    text = "from dataclasses import replace\nfrom fdg_plugins.data import PACS\nONE = replace(PACS, name='seasons')\n"
+    (tmp_path / "seasons.py").write_text(text, encoding="utf-8")
+    load_file(tmp_path / "seasons.py")
+    write_plan(plan(dataset="seasons"), tmp_path / "job")
+    assert (tmp_path / "job" / CUSTOM / "seasons.py").read_text() == text
+    assert read_plan(tmp_path / "job").protocol.dataset == "seasons"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs on a few real digits: the record and the models that they leave, twice the same, and how they stop."""
+"""Whole runs on a few real digits: the record and the models that they leave, twice the same, and how they fail."""
 
-import signal
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,13 +13,11 @@ from typer.testing import CliRunner, Result
 from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import DomainData, open_domain
-from fdg_plugins.errors import Stopped
 from fdg_plugins.lab.analysis import find_runs
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.lab.centralised.algorithm import CentralisedERM
 from fdg_plugins.lab.centralised.plan import make_plan
-from fdg_plugins.lab.centralised.run import RunDisplay, run_centralised
-from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
+from fdg_plugins.lab.centralised.run import PooledTraining, endless_batches, run_centralised
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -36,19 +33,9 @@ RUN = ("erm", "fish", "fishr")  # one term, steps of its own, a state; the contr
 TINY = {"steps": 4, "checkpoint_every": 2, "max_samples_per_domain": 20, "batch_size": 3, "image_size": 16}
 
 
-class Watch:
-    """A watcher."""
-
-    def stepped(self, steps_done: int) -> None:
-        """Watch nothing."""
-
-    def show(self, record: RunRecord) -> None:
-        """Watch nothing."""
-
-
 def carry_out(folder: Path, algorithm: str = "erm", seed: int = 0, **given: Any) -> RunRecord:
     plan = make_plan(algorithm, "rotateddigits", TARGET, seed, {**TINY, **given})
-    return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder, Watch(), lambda: False)
+    return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder)
 
 
 def read(folder: Path) -> RunRecord:
@@ -131,21 +118,18 @@ def test_batches_have_one_size_and_a_seeded_order(domain: DomainData, size: int,
     assert batches(domain, 1, size) == found[:1] != batches(domain, 1, size, seed=4)
 
 
-def test_the_mean_risks_are_those_of_the_steps_and_an_order_to_stop_is_obeyed_before_the_next() -> None:
+def test_the_mean_risks_are_those_of_the_steps() -> None:
     def training(model: Any) -> PooledTraining:
         policy = DevicePolicy(torch.device("cpu"))
         streams = [own_batches(number, 2) for number in range(2)]
         return PooledTraining(model, CentralisedERM(), streams, partial(adam, model), policy)
 
-    model, other, seen = small_network(), small_network(), list[int]()
+    model, other = small_network(), small_network()
     parts = training(model)
-    apart = [parts.train(1, lambda: False, seen.append) for _ in range(4)]
-    risks = training(other).train(4, lambda: False, lambda _: None)
+    apart = [parts.train(1) for _ in range(4)]
+    risks = training(other).train(4)
     assert risks == pytest.approx([sum(values) / 4 for values in zip(*apart, strict=True)])
     assert equal(model, other)
-    with pytest.raises(Stopped):
-        parts.train(10, lambda: len(seen) == 6, seen.append)
-    assert seen == [1, 2, 3, 4, 5, 6]
 
 
 def command(*arguments: object) -> Result:
@@ -162,36 +146,26 @@ def test_a_run_prints_its_checkpoints_and_the_final_table_and_leaves_record_and_
     result = tiny(tmp_path / "run", "vrex", "--plugin", plugin, strength=3)
     assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("RotatedDigits [from scratch]: pooled angle_15, angle_30,")
-    assert lines[1].startswith("V-REx (strength 3.0, warm_up 0)")
-    places = [line.split(" | ")[0] for line in lines if " | target angle_0 " in line]
-    assert places == ["initial model", "step 2/4", "step 4/4"]
-    assert f"next: fdg report {tmp_path / 'run'} --plugin {plugin}, with" in result.stdout
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {RESULTS_FILE, LAST_FILE, SELECTED_FILE}
+    assert lines[0].startswith(
+        "V-REx on RotatedDigits, held out angle_0, 2 rounds of groupnorm_convnet, in one process"
+    )
+    assert [line.split(" | ")[0] for line in lines[1:3]] == ["round 1/2", "round 2/2"]
+    assert f"fdg report {tmp_path / 'run'} --plugin {plugin}" in result.stdout
+    left = {"job", "log.txt", "run.json", RESULTS_FILE, LAST_FILE, SELECTED_FILE}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == left
+    assert read(tmp_path / "run").method.settings["strength"] == 3
     table = CliRunner().invoke(app, ["report", str(tmp_path)]).stdout.splitlines()
     assert table[table.index("References (pooled source data, or each site alone):") + 1].startswith("V-REx ")
 
 
-def test_a_run_that_fails_after_it_has_begun_has_a_record(tmp_path: Path) -> None:
+def test_a_run_that_fails_after_it_has_begun_has_a_record_and_begins_anew(tmp_path: Path) -> None:
     result = tiny(tmp_path / "run", "erm", learning_rate="1e30")
-    assert (result.exit_code, read(tmp_path / "run").status) == (1, "stopped")
-    again = tiny(tmp_path / "run", "erm")
-    assert (again.exit_code, again.stdout) == (2, "")
-
-
-def test_ctrl_c_ends_with_one_line_and_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stepped(self: RunDisplay, steps_done: int) -> None:
-        if steps_done == 2:
-            signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
-    monkeypatch.setattr(RunDisplay, "stepped", stepped)
-    try:
-        result = tiny(tmp_path / "run", steps=1000)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert (result.exit_code, result.stderr.count("\n")) == (130, 1)
     record = read(tmp_path / "run")
-    assert (record.status, len(record.evaluations)) == ("stopped", 1)
-    assert record.stopped_because == "it was stopped after step 2 of 1000."
+    assert (result.exit_code, record.status) == (1, "stopped")
+    assert "learning_rate" in str(record.stopped_because)
     assert len(find_runs([tmp_path]).left_out) == 1
+    assert tiny(tmp_path / "run", "erm").exit_code == 2, "its folder is not empty"
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace('"learning_rate": 1e+30', '"learning_rate": 0.001'))
+    done = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    assert (done.exit_code, read(tmp_path / "run").status) == (0, "finished")

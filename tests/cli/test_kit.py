@@ -15,7 +15,7 @@ from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.flare.kits import count_other_components, is_too_wide, opens_side_door
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
-from fdg_plugins.state.leftovers import DAY_S
+from fdg_plugins.state.folders import DAY_S
 from tests.cli.commands import check_refusal, fdg
 
 PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from fdg_plugins.lab.sweep import kinds
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep import machine
+from fdg_plugins.lab.sweep.run import processes_below
 from tests.cli.commands import check_refusal, fdg
 from tests.sweep.fake_simulator import FAKE, HANGS, REASON, STOPS
 
@@ -23,19 +23,18 @@ DRIVER = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 from fdg_plugins.cli.main import app
-from fdg_plugins.lab.sweep import kinds
+from fdg_plugins.lab.sweep import machine
 from tests.sweep.fake_simulator import FAKE
-kinds.ONE_PROCESS = kinds.FDG = FAKE
+machine.ONE_PROCESS = FAKE
 app(["sweep", *sys.argv[1:]])
 """
-REAL = DRIVER.replace("kinds.ONE_PROCESS = kinds.FDG =", "_ =")
+REAL = DRIVER.replace("machine.ONE_PROCESS =", "_ =")
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(no_fdg_variables: None, quick_polls: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's shell sets nothing; the fake simulator runs where the real programs would."""
-    monkeypatch.setattr(kinds, "ONE_PROCESS", FAKE)
-    monkeypatch.setattr(kinds, "FDG", FAKE)
+    monkeypatch.setattr(machine, "ONE_PROCESS", FAKE)
 
 
 def run(*arguments: object) -> Result:

@@ -13,8 +13,8 @@ from nvflare.private.fed.server.server_runner import ServerRunner
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.lab.engine.local_job import OneProcessJob, deploy
 from fdg_plugins.lab.engine.local_parties import LocalSite
+from fdg_plugins.lab.engine.one_process import OneProcessJob, deploy
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe

@@ -170,6 +170,4 @@ def test_a_run_does_not_go_on_without_what_sites_kept(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "sites" / "angle_15" / "fdg_state")
     job = resumed(tmp_path, **OWN_HEADS)
     job.run()
-    assert job.panics == [
-        "run job cannot go on: site angle_15 has lost its state of the run, from which it would go on."
-    ]
+    assert job.panics == ["run job cannot go on: its state of site angle_15 was kept, but is now lost."]

@@ -11,7 +11,7 @@ from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpda
 from fdg_plugins.messages import TASK_PROBE, TASK_TRAIN
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
-from fdg_plugins.plans.plans import Plans, check_filters, check_settings, make_plans
+from fdg_plugins.plans import Plans, check_filters, check_settings, make_plans
 
 FEDAVG = FedAvgAggregator()
 

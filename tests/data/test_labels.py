@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fdg_plugins.data import dataset_spec, evaluation_batches, open_domain, own_data
 from fdg_plugins.data.own_files import OwnData
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans import make_plans
 from fdg_plugins.settings.defaults import dataset_protocol
 from fdg_plugins.tasks import MULTILABEL
 from tests.data.conftest import move_out, refused

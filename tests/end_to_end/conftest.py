@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 
 JOBS = Path(__file__).parents[2] / "jobs"
 TIMEOUT_S = 2400

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.plugins.composition import published
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER

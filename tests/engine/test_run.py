@@ -4,53 +4,50 @@
 import io
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.engine import EngineName
-from fdg_plugins.lab.engine.run import ENGINES, STOPPED, Ending, RunDisplay, carry_out, settle_run
-from fdg_plugins.lab.sweep.execute import StopOrder
-from fdg_plugins.lab.sweep.kinds import FederatedRuns, launch
-from fdg_plugins.lab.sweep.machine import Machine
-from fdg_plugins.lab.sweep.plan import PlannedRun
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.engine.run import RunDisplay, settle_run
+from fdg_plugins.lab.sweep.machine import ENGINES, Engine, EngineName, Machine, launch
+from fdg_plugins.lab.sweep.run import STOPPED, Ending, StopOrder, carry_out, processes_below
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import read_json
-from tests.engine.engine_stubs import ROUNDS, FakeEngine, fake, record_after
+from tests.engine.engine_stubs import ROUNDS, fake, fake_engine, record_after
 
 pytestmark = pytest.mark.usefixtures("quick_polls")
 
-RUN = PlannedRun("fedavg-pacs-photo-seed0", "pacs", "paper", "fedavg", "photo", 0, {})
 
-
-def followed(engine: FederatedRuns, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
+def followed(engine: Engine, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
     """Follow a run, which is told to stop at its first record if it ``stops``; return the rounds of each record."""
-    rounds = []
+    rounds, display = [], RunDisplay(ROUNDS, Console(file=io.StringIO()))
 
-    def show(record: RunRecord) -> None:
-        rounds.append(len(record.rounds))
+    def show(content: Any) -> None:
+        display.show(content)
+        assert display.record is not None
+        rounds.append(len(display.record.rounds))
         if stops:
             order.signal = signal.SIGTERM
 
     folder.mkdir()
-    found = launch(engine, RUN, folder, 4, Machine(4, (None,)), {})
-    ending = carry_out(found, folder, show, order)
+    found = launch(engine, folder, 4, Machine(4, (None,)), {})
+    ending = carry_out(found, folder, order, show)
     assert processes_below(folder) == []
     return ending, rounds
 
 
 def test_a_finished_run_is_followed_round_by_round(tmp_path: Path) -> None:
     ending, rounds = followed(fake(tmp_path / "records"), tmp_path / "run", StopOrder())
-    assert ending == Ending(record_after(ROUNDS, "finished"), ending.seconds, None)
+    assert ending == Ending(ending.seconds)
     assert rounds == [1, 2, 2], "each state of the record once"
 
 
 def test_a_run_that_dies_has_failed_and_its_record_says_so(tmp_path: Path) -> None:
     engine = fake(tmp_path / "records", "dies")
     ending, _ = followed(engine, tmp_path / "run", StopOrder())
-    assert ending == Ending(record_after(ROUNDS), ending.seconds, "a fake ended with exit code 3.")
+    assert ending == Ending(ending.seconds, "a fake ended with exit code 3.")
     settle_run(tmp_path / "run", engine.results, ending)
     record = read_json(tmp_path / "run" / "results.json")
     assert (record["status"], record["stopped_because"]) == ("stopped", ending.reason)
@@ -64,7 +61,7 @@ def test_an_order_to_stop_ends_the_run_and_the_session_of_its_site(tmp_path: Pat
 
 
 def test_a_run_whose_record_is_not_one_has_failed_and_is_ended(tmp_path: Path) -> None:
-    engine = FakeEngine(tmp_path / "records", "hangs")
+    engine = fake_engine(tmp_path / "records", "hangs")
     (tmp_path / "records" / "0.json").write_text('{"rounds": []}')
     ending, _ = followed(engine, tmp_path / "run", StopOrder())
     assert str(ending.reason).startswith("results.json: ")
@@ -84,7 +81,7 @@ def shown(*records: RunRecord, terminal: bool = False) -> str:
     console = Console(file=file, force_terminal=terminal, width=200, highlight=False, color_system=None)
     with RunDisplay(ROUNDS, console) as display:
         for record in records:
-            display.show(record)
+            display.show(record.model_dump(mode="json"))
     return file.getvalue()
 
 

@@ -18,12 +18,12 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
+from fdg_plugins.cli import run as run_command
 from fdg_plugins.cli.main import app
-from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.sweep.kinds import launch
-from fdg_plugins.lab.sweep.processes import Launch, processes_below
-from tests.engine.engine_stubs import FakeEngine, fake, record_after
+from fdg_plugins.lab.sweep.machine import EngineName, launch
+from fdg_plugins.lab.sweep.run import Launch, processes_below
+from tests.engine.engine_stubs import fake, record_after
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def tiny(channels: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
 """
 
-UseFake = Callable[..., FakeEngine]
+UseFake = Callable[..., list[Launch]]
 
 
 @pytest.fixture(autouse=True)
@@ -52,18 +52,18 @@ def _in_a_folder_of_its_own(
 
 @pytest.fixture
 def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
-    """Return a function that puts a fake in the place of both engines of this machine, and returns it."""
+    """Return a function that puts a fake in the place of both engines of this machine, and returns its launches."""
 
-    def put(end: str = "finishes") -> FakeEngine:
-        engine = fake(tmp_path / "records", end, pause=0.02)
+    def put(end: str = "finishes") -> list[Launch]:
+        engine, launches = fake(tmp_path / "records", end, pause=0.02), list[Launch]()
 
         def noted(*arguments: Any) -> Launch:
-            engine.launches.append(launch(*arguments))
-            return engine.launches[-1]
+            launches.append(launch(*arguments))
+            return launches[-1]
 
         monkeypatch.setattr(engine_run, "launch", noted)
-        monkeypatch.setattr(engine_run, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
-        return engine
+        monkeypatch.setattr(run_command, "ENGINES", {EngineName.SIMULATOR: engine, EngineName.PROCESS: engine})
+        return launches
 
     return put
 
@@ -86,7 +86,7 @@ def names(folder: str | Path) -> set[str]:
 
 
 def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_fake: UseFake) -> None:
-    engine = use_fake("dies late")
+    launches = use_fake("dies late")
     result = run("fedavg", *DIGITS, "--set", "at_once=2")
     assert (result.exit_code, result.stderr) == (0, "")
     first, *lines = result.stdout.splitlines()
@@ -97,7 +97,7 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
     kept = {"global_model.safetensors", "global_model_selected.safetensors", "local_models", "server_state.json"}
     assert names(folder) == kept | {"job", "log.txt", "results.json", "run.json", "tb_events"}
     assert content(str(folder), "run.json")["engine"] == "process"
-    assert engine.launches[0].at_once == 2
+    assert launches[0].at_once == 2
     for line in lines[-2:]:
         words = shlex.split(line.removeprefix("next:"), comments=True)
         done = CliRunner().invoke(app, words[1:])
@@ -105,11 +105,11 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
 
 
 def test_tracker_is_named_and_checked_first(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use_fake()
+    launches = use_fake()
     monkeypatch.setenv("FDG_TRACKING", "none")
     assert run("fedavg", *DIGITS, "--set", "at_once=3").exit_code == 0
-    assert (engine.launches[0].at_once, engine.launches[0].environment["FDG_TRACKING"]) == (3, "none")
-    monkeypatch.setattr("fdg_plugins.flare.trackers.find_spec", lambda package: None)
+    assert (launches[0].at_once, launches[0].environment["FDG_TRACKING"]) == (3, "none")
+    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda package: None)
     monkeypatch.setenv("FDG_TRACKING", "wandb")
     assert run("fedavg", *DIGITS, "--to", "mine").exit_code == 2
     assert not Path("mine").exists()
@@ -128,13 +128,13 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     asked = shlex.split(words.removeprefix("once the cause is gone, resume with: "))
     assert asked == ["fdg", "resume", "mine", "--data-root", str(root)]
     before = content("mine", "run.json")
-    engine = use_fake()
+    launches = use_fake()
     refused = resume("mine")
     assert (refused.exit_code, "is on real images, and this command finds the STAND-IN" in refused.stderr) == (2, True)
     assert content("mine", "run.json") == before
     done = CliRunner().invoke(app, asked[1:])
     assert (done.exit_code, done.stderr) == (0, "")
-    environment = engine.launches[0].environment
+    environment = launches[0].environment
     assert (environment["FDG_ROUNDS"], environment["FDG_STATE"]) == ("2", str(Path("mine/state").absolute()))
     after = content("mine", "run.json")
     assert {**after, "seconds": before["seconds"]} == before
@@ -156,10 +156,10 @@ def test_resume_keeps_machine_settings(use_fake: UseFake, monkeypatch: pytest.Mo
         assert begun.exit_code == 1, begun.stderr
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FDG_THREADS", "3")
-    engine = use_fake()
+    launches = use_fake()
     done = resume(folder)
     assert (done.exit_code, done.stderr) == (0, "")
-    (launch,) = engine.launches
+    (launch,) = launches
     assert (launch.at_once, launch.environment["FDG_THREADS"], launch.environment["FDG_DEVICE"]) == (2, "3", "cpu")
     digest = {"FDG_PRETRAINED_FILE": str(weights), "FDG_PRETRAINED_SHA256": hashlib.sha256(b"weights").hexdigest()}
     assert {**given, **digest}.items() <= launch.environment.items()
@@ -171,9 +171,9 @@ def test_a_run_that_finished_after_its_command_was_killed_is_not_run_again(use_f
     left = Path("mine", "workspace", "server", "simulate_job")
     left.mkdir(parents=True)
     (left / "results.json").write_text(record_after(2, "finished").model_dump_json())
-    engine = use_fake()
+    launches = use_fake()
     done = resume("mine")
-    assert (done.exit_code, engine.launches) == (0, [])
+    assert (done.exit_code, launches) == (0, [])
     assert content("mine", "results.json")["status"] == "finished"
     assert not Path("mine", "workspace").exists()
 
@@ -215,16 +215,16 @@ def test_unusable_variable_is_refused(use_fake: UseFake, monkeypatch: pytest.Mon
 
 
 def test_shell_settings_act_on_a_job_folder_only(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = use_fake()
+    launches = use_fake()
     monkeypatch.setenv("FDG_ROUNDS", "7")
     by_name = run("fedavg", *DIGITS)
     assert by_name.stderr == "Warning: FDG_ROUNDS is not used: the settings of a run come from --set.\n"
-    assert "FDG_ROUNDS" not in engine.launches[0].environment
+    assert "FDG_ROUNDS" not in launches[0].environment
     by_folder = run(ROOT / "jobs" / "rotatedmnist_fedavg", *DIGITS, "--set", "local_epochs=2")
     assert (by_folder.exit_code, by_folder.stderr) == (0, "")
     assert "job rotatedmnist_fedavg on RotatedDigits, held out angle_0, 7 rounds" in by_folder.stdout
     own = {"FDG_ROUNDS": "7", "FDG_LOCAL_EPOCHS": "2", "FDG_DATASET": "rotateddigits", "FDG_TARGET": "angle_0"}
-    assert own.items() <= engine.launches[1].environment.items()
+    assert own.items() <= launches[1].environment.items()
 
 
 def test_a_job_that_names_a_component_of_others_runs_in_the_simulator_unless_told_otherwise(

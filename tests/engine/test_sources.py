@@ -11,12 +11,12 @@ import pytest
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.doctor.machine import recommend
-from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine import run as engine_run
-from fdg_plugins.lab.engine.run import ENGINES, check_run, make_launch
+from fdg_plugins.lab.engine.run import check_run, make_launch
 from fdg_plugins.lab.engine.sources import Asked, JobSource, as_variables, find_source
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound
-from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.run import MARK
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json

@@ -16,7 +16,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.messages import META_REQUEST, TASK_CENSUS, TASK_SCORE, ModelScores
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.plugins.reports import REPORT_EVALUATION, REPORT_SCORES
-from fdg_plugins.record.finished_model import read_model
+from fdg_plugins.record.evaluation import read_model
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.tasks.counts import unpack
 from tests.executors.sites import Site, census_request, reason

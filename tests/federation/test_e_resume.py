@@ -18,8 +18,7 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.poc.processes import start_participant
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
-from fdg_plugins.state.folders import OWNER_FILE
-from fdg_plugins.state.leftovers import leftovers
+from fdg_plugins.state.folders import OWNER_FILE, leftovers
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
 

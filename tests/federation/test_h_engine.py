@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep.processes import processes_below
+from fdg_plugins.lab.sweep.run import processes_below
 from fdg_plugins.storage import read_json
 
 FDG = str(Path(sys.executable).with_name("fdg"))

@@ -13,7 +13,7 @@ from nvflare.fuel.hci.client import file_transfer
 
 from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
-from fdg_plugins.lab.sweep.kinds import ONE_PROCESS
+from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE
 from tests.finished_runs import same_models

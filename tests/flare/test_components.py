@@ -116,7 +116,7 @@ def registries() -> dict[str, Callable[[Any], Any]]:
     from fdg_plugins.data import dataset_spec
     from fdg_plugins.models import NETWORKS
     from fdg_plugins.objectives import make_objective
-    from fdg_plugins.plans.plans import make_plans
+    from fdg_plugins.plans import make_plans
     from fdg_plugins.settings.protocol import Protocol
 
     plans = {

@@ -23,7 +23,7 @@ from PIL import Image
 
 from fdg_plugins.data import PACS, SharedDomains
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.lab.engine.one_process import OneProcessJob
 from fdg_plugins.recipes import METHODS, make_recipe
 from fdg_plugins.record.checkpoint import Checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import fdg_plugins
 from fdg_plugins.cli.main import app
 from fdg_plugins.flare.components import SERVER, class_paths
-from fdg_plugins.lab.sweep.kinds import canonical_name
+from fdg_plugins.lab.sweep.jobs import canonical_name
 from fdg_plugins.plugins.composition import parse_method, title_of
 from fdg_plugins.recipes import make_recipe
 from tests.controllers.test_every_method import run

@@ -10,7 +10,7 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.cli.explain import run_of, settings_in
 from fdg_plugins.data import DATASETS
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plans.job_settings import METRIC, JobSettings, job_settings
+from fdg_plugins.plans import METRIC, JobSettings, job_settings
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.plugins.method import ANY_DATASET
 from fdg_plugins.plugins.methods import METHODS as RECORDS

@@ -107,7 +107,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FLAGS = ["--export", "--export-dir", "elsewhere", "--mine"]
 OUR_COMMANDS = """
 import json, sys
-import fdg_plugins.cli.main, fdg_plugins.plans.job_settings
+import fdg_plugins.cli.main, fdg_plugins.plans
 assert "nvflare.recipe" not in sys.modules
 from fdg_plugins.cli.jobs import own_arguments
 with own_arguments():

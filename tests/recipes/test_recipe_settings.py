@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.plans import check_settings, make_plans
 from fdg_plugins.plugins.methods import METHODS as METHOD_RECORDS
 from fdg_plugins.recipes import FDGRecipe, make_recipe, settings_of
 from tests.recipes.exported_jobs import SITE_FILE, arguments, filters

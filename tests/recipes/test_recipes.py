@@ -16,7 +16,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.plans.plans import check_settings, make_plans
+from fdg_plugins.plans import check_settings, make_plans
 from fdg_plugins.recipes import FDGRecipe, export_jobs, results_file
 from tests.recipes.exported_jobs import SERVER_FILE, SITE_FILE, arguments, config, files, filters
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for ``nvflare simulator`` and ``fdg run`` in the tests: does to a run's folder what its seed says.
+"""Stands in for the one-process engine in the tests of a sweep: does to a run's folder what its seed says.
 
 Nothing is trained. Seed 0 and others finish at once; 5 finishes, and its process is killed; 6 finishes, and its process
 goes on; 7 stops for a reason that it records; 8 dies without a word; 9 never ends, and has a process of its own
@@ -20,22 +20,18 @@ FAKE = (sys.executable, __file__)
 REASON = "site photo: its disk is full."
 
 
-def read_job() -> tuple[dict[str, Any], Path]:
-    """Return the protocol of ``job [-w] workspace`` in the working folder, and where its record belongs."""
-    job, workspace, *_ = (word for word in sys.argv[1:] if word != "-w")
-    config = json.loads(Path(job, "app_server", "config", "config_fed_server.json").read_text())
-    return config["workflows"][0]["args"]["protocol"], Path(workspace, "server", "simulate_job")
-
-
-def read_options() -> tuple[dict[str, Any], Path]:
-    """Return the same of ``run ALGORITHM --set seed=N ... --to FOLDER``."""
-    (seed,) = (word.partition("=")[2] for word in sys.argv if word.startswith("seed="))
-    return {"seed": int(seed), "rounds": 4}, Path(sys.argv[-1])
+def read_protocol(job: Path) -> dict[str, Any]:
+    """Return the protocol of a federation's job, or what the plan of a reference has of it."""
+    if (job / "plan.json").is_file():
+        return {"seed": json.loads((job / "plan.json").read_text())["seed"], "rounds": 4}
+    config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
+    protocol: dict[str, Any] = config["workflows"][0]["args"]["protocol"]
+    return protocol
 
 
 def main() -> None:
-    """Do in the working folder what the command line says."""
-    protocol, folder = read_options() if sys.argv[1] == "run" else read_job()
+    """Do in the working folder what the command line ``JOB WORKSPACE`` says."""
+    protocol, folder = read_protocol(Path(sys.argv[1])), Path(sys.argv[2], "server", "simulate_job")
     folder.mkdir(parents=True)
     record: dict[str, Any] = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}
     record["environment"] = {name: os.environ.get(name) for name in ("FDG_THREADS", "CUDA_VISIBLE_DEVICES", "PWD")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs as real processes, of a program in the simulator's place: kept, named as failed, ended, and gone on with."""
+"""Runs as real processes, of a program in the engine's place: kept, named as failed, ended, and gone on with."""
 
 import signal
 import sys
@@ -11,40 +11,54 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.sweep import kinds
-from fdg_plugins.lab.sweep.execute import Ended, Runner, StopOrder, Store, listening
-from fdg_plugins.lab.sweep.folder import end_earlier, held, held_run, make_folder, settle
-from fdg_plugins.lab.sweep.kinds import IN_ONE_PROCESS, kind_of, launch
-from fdg_plugins.lab.sweep.machine import Machine
+from fdg_plugins.lab.sweep import machine
+from fdg_plugins.lab.sweep.execute import Runner, Store
+from fdg_plugins.lab.sweep.jobs import make_job
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, Machine, launch
 from fdg_plugins.lab.sweep.plan import PlannedRun
-from fdg_plugins.lab.sweep.processes import MARK, Launch, RunProcess, finished_record, processes_below
+from fdg_plugins.lab.sweep.run import (
+    MARK,
+    Ending,
+    Launch,
+    RunProcess,
+    StopOrder,
+    end_earlier,
+    finished_record,
+    held,
+    held_run,
+    listening,
+    make_folder,
+    processes_below,
+    settle,
+)
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json
 from tests.sweep.fake_simulator import CRASHES, DIES, FAKE, HANGS, LINGERS, REASON, STOPS
 
+ENGINE = ENGINES[EngineName.PROCESS]
 RESULTS = Path("workspace", "server")
 BOTH = pytest.mark.parametrize("method", ["fedavg", "erm"])
 
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch, quick_polls: None) -> None:
-    monkeypatch.setattr(kinds, "ONE_PROCESS", FAKE)
-    monkeypatch.setattr(kinds, "FDG", FAKE)
+    monkeypatch.setattr(machine, "ONE_PROCESS", FAKE)
 
 
 def planned(seed: int, method: str = "fedavg", **settings: int) -> PlannedRun:
     """Return a run that the fake simulator treats as ``seed`` says."""
-    return PlannedRun(f"{method}-photo-seed{seed}", "pacs", "paper", method, "photo", seed, settings)
+    where = {"name": f"{method}-photo-seed{seed}", "dataset": "pacs", "protocol": "paper", "target": "photo"}
+    return PlannedRun(method=method, seed=seed, settings=settings, **where)
 
 
-def runner(folder: Path, gpus: tuple[str | None, ...] = (None,), tell: Callable[..., None] = lambda _: None) -> Runner:
+def runner(folder: Path, gpus: tuple[str | None, ...] = (None,), tell: Callable[..., None] = lambda *_: None) -> Runner:
     return Runner(Store(folder), Machine(4, gpus), True, {}, tell, keep_models=True)
 
 
 def carry_out(folder: Path, *seeds: int, method: str = "fedavg") -> dict[int, tuple[str, str]]:
     """Execute runs; return status and reason of each by its seed."""
     ended = runner(folder).carry_out([planned(seed, method) for seed in seeds], StopOrder())
-    return {int(one.name.rpartition("seed")[2]): (one.status, one.reason) for one in ended}
+    return {int(name.rpartition("seed")[2]): (one.status, one.reason or "") for name, one in ended.items()}
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -55,17 +69,16 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def launched(folder: Path, run: PlannedRun) -> RunProcess:
     """Start a run as a sweep does, which is then gone."""
-    IN_ONE_PROCESS.job(run, stand_in=True).write(folder)
-    return RunProcess(folder, launch(IN_ONE_PROCESS, run, folder, 4, Machine(4, (None,)), {}))
+    make_job(run, stand_in=True).write(folder)
+    return RunProcess(folder, launch(ENGINE, folder, 4, Machine(4, (None,)), {}))
 
 
 @BOTH
 def test_runs_are_kept_or_named_as_failed_and_the_rest_goes_on(tmp_path: Path, method: str) -> None:
     ended = carry_out(tmp_path, STOPS, DIES, CRASHES, 0, method=method)
-    title = kind_of(method).title
     assert ended == {
         STOPS: ("failed", REASON),
-        DIES: ("failed", f"{title} ended with exit code 3."),
+        DIES: ("failed", "one process ended with exit code 3."),
         CRASHES: ("finished", ""),  # although its process was killed after the record
         0: ("finished", ""),
     }
@@ -82,13 +95,14 @@ def test_runs_are_kept_or_named_as_failed_and_the_rest_goes_on(tmp_path: Path, m
 @BOTH
 @pytest.mark.parametrize("seed", [HANGS, LINGERS])
 def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path: Path, method: str, seed: int) -> None:
-    order, told = StopOrder(), []
+    order, told = StopOrder(), list[str]()
     lasting = planned(seed, method)
-    record = tmp_path / "runs" / lasting.name / kind_of(method).results / "results.json"
+    record = tmp_path / "runs" / lasting.name / ENGINE.results / "results.json"
 
-    def tell(event: object) -> None:
-        told.append(event)
-        if event == lasting:
+    def tell(name: str, ending: Ending | None) -> None:
+        if ending is not None:
+            told.append(name)
+        elif name == lasting.name:
             signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 
     def look(*_: object) -> None:
@@ -101,8 +115,8 @@ def test_an_order_to_stop_leaves_no_process_and_keeps_what_has_finished(tmp_path
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert [one.status for one in ended] == ["finished", "finished" if seed == LINGERS else "stopped"]
-    assert [event.name for event in told if isinstance(event, Ended)] == [planned(0, method).name, lasting.name]
+    assert [one.status for one in ended.values()] == ["finished", "finished" if seed == LINGERS else "stopped"]
+    assert told == [*ended] == [planned(0, method).name, lasting.name]
     assert processes_below(tmp_path) == []
 
 
@@ -130,16 +144,16 @@ def test_what_a_killed_sweep_left_behind_is_ended_and_its_run_done_again(tmp_pat
 def test_a_run_that_finished_after_its_sweep_was_killed_is_kept_by_the_next(tmp_path: Path, same_job: bool) -> None:
     run, folder = planned(LINGERS), Store(tmp_path).runs / planned(LINGERS).name
     launched(folder, run)
-    wait_until(lambda: finished_record(folder / IN_ONE_PROCESS.results / "results.json"))
-    wanted = run if same_job else planned(LINGERS, rounds=5)._replace(seed=DIES)
+    wait_until(lambda: finished_record(folder / ENGINE.results / "results.json"))
+    wanted = run if same_job else planned(LINGERS, rounds=5).model_copy(update={"seed": DIES})
     ended = runner(tmp_path).carry_out([wanted], StopOrder())
-    assert [one.status for one in ended] == ["finished" if same_job else "failed"]
+    assert [one.status for one in ended.values()] == ["finished" if same_job else "failed"]
     assert (folder / "log.txt").read_text() == "round 1 of the run\n", "it was not run again, or alone"
 
 
 def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
-    def tell(event: object) -> None:
-        if event == planned(0):
+    def tell(name: str, _: Ending | None) -> None:
+        if name == planned(0).name:
             raise DataError("the disk is full.")
 
     with pytest.raises(DataError):
@@ -148,25 +162,21 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "log", "reason"),
+    ("log", "reason"),
     [
         (
-            "fedavg",
             "1 - ERROR - site a | failed\n1 - ERROR - stopped: site a is out\n1 - ERROR - Aborting\n",
             "site a is out",
         ),
-        ("fedavg", "1 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
-        ("erm", "Traceback\n  raise\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
-        ("erm", "1 - ERROR - no log of FLARE's", "fdg run ended with exit code 3."),
+        ("1 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
+        ("Traceback\n  raise\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
+        ("nothing of use", "one process ended with exit code 3."),
     ],
 )
-def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(
-    tmp_path: Path, method: str, log: str, reason: str
-) -> None:
-    (tmp_path / "log.txt").write_text("1 - ERROR - stopped: an earlier part of the run\nError: an earlier part\n")
-    kind, code = kind_of(method), f"import sys; sys.stdout.write({log!r}); sys.exit(3)"
-    words = (sys.executable, "-c", code)
-    process = RunProcess(tmp_path, Launch(kind.title, words, kind.results, kind.reasons, {MARK: str(tmp_path)}))
+def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(tmp_path: Path, log: str, reason: str) -> None:
+    (tmp_path / "log.txt").write_text("1 - ERROR - stopped: an earlier part of the run\n")
+    words = (sys.executable, "-c", f"import sys; sys.stdout.write({log!r}); sys.exit(3)")
+    process = RunProcess(tmp_path, Launch(ENGINE.title, words, ENGINE.results, {MARK: str(tmp_path)}))
     wait_until(process.has_ended)
     assert process.failure() == reason
 

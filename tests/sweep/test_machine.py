@@ -7,10 +7,17 @@ import pytest
 import torch
 
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns, launch
-from fdg_plugins.lab.sweep.machine import Machine, find_machine, ignored_settings, machine_environment, run_environment
-from fdg_plugins.lab.sweep.plan import PlannedRun
-from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.machine import (
+    ENGINES,
+    EngineName,
+    Machine,
+    find_machine,
+    ignored_settings,
+    launch,
+    machine_environment,
+    run_environment,
+)
+from fdg_plugins.lab.sweep.run import MARK
 
 
 def with_cores(monkeypatch: pytest.MonkeyPatch, cores: int, gpus: int = 0) -> None:
@@ -42,20 +49,19 @@ def test_each_gpu_carries_one_run_and_others_share_them_on_request(monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "asked", "slots", "expected"),
+    ("name", "asked", "slots", "expected"),
     [
-        (FEDERATED, None, 1, (6, "1")),
-        (FEDERATED, 2, 1, (2, "4")),
-        (IN_ONE_PROCESS, None, 2, (1, "4")),
-        (IN_ONE_PROCESS, 100, 1, (6, "1")),
-        (IN_ONE_PROCESS, 2, 2, (2, "2")),
+        (EngineName.SIMULATOR, None, 1, (6, "1")),
+        (EngineName.SIMULATOR, 2, 1, (2, "4")),
+        (EngineName.PROCESS, None, 2, (1, "4")),
+        (EngineName.PROCESS, 100, 1, (6, "1")),
+        (EngineName.PROCESS, 2, 2, (2, "2")),
     ],
 )
 def test_the_cores_are_divided_between_all_that_compute_at_once(
-    kind: FederatedRuns, asked: int | None, slots: int, expected: tuple[int, str]
+    name: EngineName, asked: int | None, slots: int, expected: tuple[int, str]
 ) -> None:
-    run = PlannedRun("run", "pacs", "paper", "fedavg", "photo", 0, {})
-    found = launch(kind, run, Path("run"), 6, Machine(8, (None,) * slots, asked), {})
+    found = launch(ENGINES[name], Path("run"), 6, Machine(8, (None,) * slots, asked), {})
     assert (found.at_once, found.environment["FDG_THREADS"]) == expected
 
 

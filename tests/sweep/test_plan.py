@@ -146,10 +146,10 @@ def test_lists_may_grow_and_whatever_would_change_or_leave_out_a_run_is_refused(
     changes: dict[str, Any], goes_on: bool
 ) -> None:
     if goes_on:
-        check_continues(begun(), begun(**changes), Path("sweep"))
+        check_continues(begun(), begun(**changes), "sweep")
     else:
         with pytest.raises(SettingsError):
-            check_continues(begun(), begun(**changes), Path("sweep"))
+            check_continues(begun(), begun(**changes), "sweep")
 
 
 def test_other_images_or_weights_are_refused() -> None:
@@ -160,8 +160,8 @@ def test_other_images_or_weights_are_refused() -> None:
         weights,
     ):
         with pytest.raises(DataError):
-            check_continues(begun(), other, Path("sweep"))
-    check_continues(begun().model_copy(update={"pretrained": None}), weights, Path("sweep"))  # not kept then
+            check_continues(begun(), other, "sweep")
+    check_continues(begun().model_copy(update={"pretrained": None}), weights, "sweep")  # not kept then
 
 
 def test_the_file_is_read_back_and_a_damaged_one_refused(tmp_path: Path) -> None:

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.cli.options import read_values
 from fdg_plugins.data import PACS
 from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.sweep.execute import Store
-from fdg_plugins.lab.sweep.kinds import FDG, FEDERATED, REFERENCE, kind_of
-from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun
+from fdg_plugins.lab.sweep.jobs import canonical_name, make_job
+from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
+from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import Prepared, make_request, prepare
-from fdg_plugins.plugins.files import load_file
 
 DIGITS = {"dataset": "rotateddigits", "methods": ("fedavg", "fedomg+dim+ga"), "targets": ("angle_0",)}
 BOTH = {**DIGITS, "methods": ("fedavg", "irm"), "protocol": "quick"}
@@ -74,7 +73,7 @@ def test_whatever_is_wrong_is_refused_before_anything_is_written(tmp_path: Path,
 def test_a_name_that_is_of_no_kind_gets_a_hint() -> None:
     for name, hint in {"irmm": "'irm'", "fedomgg+ga": "'fedomg'", "zzz": "fedavg, fedga,"}.items():
         with pytest.raises(SettingsError) as refused:
-            kind_of(name)
+            canonical_name(name)
         assert hint in str(refused.value)
 
 
@@ -95,8 +94,9 @@ def test_a_sweep_goes_on_from_its_folder_and_a_large_simulation_says_so(tmp_path
     assert prepare({}, store, {}) == first
     with pytest.raises(SettingsError):
         prepare({"settings": {"rounds": (4,)}}, store, {})
-    assert tuple(FEDERATED.words(first.plan[0], 2, 101))[-2:] == ("-m", "101")
-    assert "-m" not in FEDERATED.words(first.plan[0], 2, 100)
+    command = ENGINES[EngineName.SIMULATOR].command
+    assert tuple(command(2, 101))[-2:] == ("-m", "101")
+    assert "-m" not in command(2, 100)
 
 
 def test_a_reference_makes_as_many_passes_as_the_rounds_unless_steps_are_named(tmp_path: Path) -> None:
@@ -104,26 +104,9 @@ def test_a_reference_makes_as_many_passes_as_the_rounds_unless_steps_are_named(t
     federated, *pooled = prepare({**BOTH, "settings": three}, Store(tmp_path), {}).plan
     images = 2 * 90  # two passes over the nine tenths of 100 images that train
     for run in pooled:
-        protocol = REFERENCE.job(run, stand_in=False).protocol
+        protocol = make_job(run, stand_in=False).protocol
         assert protocol.rounds == federated.settings["rounds"] == 3
         assert 0 <= run.settings["checkpoint_every"] * protocol.batch_size - images < protocol.batch_size
         assert run.settings["steps"] == 3 * run.settings["checkpoint_every"]
     named = prepare({**BOTH, "settings": {**three, "steps": (7,)}}, Store(tmp_path), {}).plan[1]
     assert (named.settings["steps"], "checkpoint_every" in named.settings) == (7, False)
-
-
-def test_a_command_line_carries_every_value_as_it_is() -> None:
-    settings = {"strength": 0.5, "warm_up": 2**40, "model": '{"a", 1}', "preset": None, "head": {"1": "a,b"}, "x": "1"}
-    words = REFERENCE.words(PlannedRun("run", "pacs", "paper", "irm", "photo", 3, settings), 1, 1)
-    start = [*FDG, "run", "irm", "--dataset", "pacs", "--target", "photo", "--protocol", "paper", "--set", "seed=3"]
-    assert [*words[: len(start)], *words[-2:]] == [*start, "--to", "workspace"]
-    assert set(words[len(start) : -2 : 2]) == {"--set"}
-    assert read_values(list(words[len(start) + 1 : -2 : 2])) == settings
-
-
-def test_a_data_set_that_a_file_brings_goes_with_the_command(tmp_path: Path) -> None:
-    text = "from dataclasses import replace\nfrom fdg_plugins.data import PACS\nONE = replace(PACS, name='seasons')\n"
-    (tmp_path / "seasons.py").write_text(text, encoding="utf-8")
-    load_file(tmp_path / "seasons.py")
-    words = REFERENCE.words(PlannedRun("run", "seasons", "paper", "irm", "photo", 3, {}), 1, 1)
-    assert words[words.index("--plugin") + 1] == str(tmp_path / "seasons.py")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fdg_plugins.messages import Evaluation
-from fdg_plugins.record.run_record import domain_sums
+from fdg_plugins.record.run_record import pooled_sums
 from fdg_plugins.tasks import CLASSIFICATION, GROUP_CLASSIFICATION, TASKS, Accumulator, SumAndCount
 from fdg_plugins.training.results import evaluation_of
 from tests.controllers.federation_stubs import run_record
@@ -49,7 +49,7 @@ def worst_of(sums: Mapping[str, SumAndCount]) -> float:
 
 
 def pooled(scores: Mapping[str, Evaluation]) -> dict[str, SumAndCount]:
-    return domain_sums(scores, dict.fromkeys(scores, "train"))["train"]
+    return pooled_sums(scores[site] for site in sorted(scores))
 
 
 def test_loss_and_accuracy_have_the_bits_of_classification_in_training_and_evaluation() -> None:

@@ -15,7 +15,7 @@ from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import ContributionError, SettingsError
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.analysis import build_table, find_runs
-from fdg_plugins.lab.engine.local_job import OneProcessJob
+from fdg_plugins.lab.engine.one_process import OneProcessJob
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER

@@ -20,7 +20,7 @@ from fdg_plugins.methods.feddim import Target, local_insight
 from fdg_plugins.methods.fediir import LocalAlignment
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective, see
-from fdg_plugins.plans.plans import Plan, Plans, check_settings
+from fdg_plugins.plans import Plan, Plans, check_settings
 from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from fdg_plugins.errors import SettingsError, check_settings_known, did_you_mean, shorten
+from fdg_plugins.errors import check_choice, check_settings_known
 from fdg_plugins.lab.centralised.algorithm import Algorithm, CentralisedERM, LocalOnly
 from fdg_plugins.lab.centralised.algorithms import (
     CentralisedFish,
@@ -58,8 +58,7 @@ def algorithm_settings(name: str) -> dict[str, Any]:
 
     Raises ``SettingsError`` for an unknown name.
     """
-    if name not in ALGORITHMS:
-        raise SettingsError(f"algorithm is {shorten(name)}, {did_you_mean(name, ALGORITHMS)}")
+    check_choice("algorithm", name, ALGORITHMS)
     return {field.name: field.default for field in fields(ALGORITHMS[name])}
 
 

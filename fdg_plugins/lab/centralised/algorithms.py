@@ -4,7 +4,7 @@
 Shapes: logits ``[B, Y]`` and labels ``[B]`` of each of m source domains; risks L ``[m]``; a penalty is a scalar.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -224,16 +224,6 @@ class CentralisedIGA(Algorithm):
         return Loss(risks.mean() + self.strength * gradient_spread(risks, trained), risks.detach(), state)
 
 
-@torch.no_grad()
-def interpolate(parameters: Iterable[torch.Tensor], before: Iterable[torch.Tensor], fraction: float) -> None:
-    """Set ``parameters`` in place to ``before + fraction * (parameters - before)``, without gradient.
-
-    With the ``fraction`` 0, that restores ``before``, with 1 it leaves ``parameters``, both exactly.
-    """
-    for parameter, start in zip(parameters, before, strict=True):
-        parameter.copy_(torch.lerp(start, parameter, fraction))
-
-
 @dataclass(frozen=True)
 class CentralisedFish(Algorithm):
     r"""Fish: one inner step per domain in turn, then a step part of the way, which favours gradients that agree.
@@ -243,7 +233,7 @@ class CentralisedFish(Algorithm):
     ``mean_e L_e - gamma 2/(m(m-1)) sum_{i<j} <grad L_i, grad L_j>``.
 
     Equations, per step: from theta, one optimizer step on each domain's ``L_e`` in turn gives theta'; then
-    ``theta <- theta + eps (theta' - theta)`` -> :func:`interpolate`.
+    ``theta <- theta + eps (theta' - theta)``.
 
     Degenerate cases: ``eps = 1`` ends at theta', ``eps = 0`` leaves the parameters unchanged. With plain SGD and
     constant gradients g_e, theta moves by ``-eps eta sum_e g_e``, which is as far as ``m eps`` steps of ERM.
@@ -284,5 +274,7 @@ class CentralisedFish(Algorithm):
         for batch in batches:
             risks.append(compute_gradients([batch]))
             optimizer.step()
-        interpolate(model.parameters(), before, self.meta_step)
+        with torch.no_grad():
+            for parameter, start in zip(model.parameters(), before, strict=True):
+                parameter.copy_(torch.lerp(start, parameter, self.meta_step))
         return torch.cat(risks)

@@ -10,43 +10,35 @@ masks, which DomainBed does not have, rate and batches are those of the federate
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
+from fdg_plugins.errors import SettingsError, check_choice, check_count, check_settings_known
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
-from fdg_plugins.plans.job_settings import job_settings
-from fdg_plugins.plans.plans import make_plans
+from fdg_plugins.plans import job_settings, make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
-from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
-from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
-from fdg_plugins.settings.protocol import SGD, Protocol
+from fdg_plugins.plugins.files import files_behind, load_files
+from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
+from fdg_plugins.settings.defaults import protocol_settings
+from fdg_plugins.settings.protocol import LARGEST_BATCH, SGD, Protocol
 from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
+from fdg_plugins.settings.uses import names_in
+from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.tasks import TASKS
 
 ADAM = "adam"
 OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
+PLAN_FILE = "plan.json"
+CUSTOM = Path("app_server", "custom")  # as in a job: the plug-in files that a plan uses
 
 # The settings of a protocol that determine model and images are shared by both kinds of runs; the others are not.
 SHARED_SETTINGS = (
-    "model",
-    "head",
-    "normalization",
-    "trainable",
-    "adapter_rank",
-    "pretrained",
-    "image_size",
-    "crop_scale",
-    "color_jitter",
-    "preset",
-    "max_samples_per_domain",
-    "precision",
-    "channels_last",
-    "scores",
-    "selected_by",
+    *("model", "head", "normalization", "trainable", "adapter_rank", "pretrained", "image_size", "crop_scale"),
+    *("color_jitter", "preset", "max_samples_per_domain", "precision", "channels_last", "scores", "selected_by"),
 )
 # Of a protocol, what a run is asked for otherwise, and what no site that trains alone has.
 _NOT_ALONE = {"dataset", "target", "task", "seed", "plugins", "objective"}
@@ -132,26 +124,25 @@ def make_plan(
     ``stand_in`` has shorter ones. A warm-up that is not given keeps DomainBed's share of the total steps. Raises
     ``SettingsError`` for an unknown name, a value out of range, or settings that contradict each other.
     """
-    own, chosen, spec = algorithm_settings(algorithm), dict(given or {}), dataset_spec(dataset)
-    known = setting_names(algorithm)
-    if unknown := [name for name in chosen if name not in known]:
-        hint = did_you_mean(unknown[0], known)
-        raise SettingsError(f"a run of {algorithm!r} has no setting {unknown[0]!r}; {hint}")
-    if not ALGORITHMS[algorithm].pools:
-        named = _only(protocol_settings(protocol, dataset, parse_method(BASE)), known)
-        alone = job_settings(parse_method(BASE), dataset, {**named, **chosen, "target": target, "seed": seed}).plans
-        of_sites = (alone.stand_in if stand_in else alone.real).protocol
-        return Plan(make_algorithm(algorithm, {}), Schedule(of_sites.optimizer, of_sites.rounds, 1), of_sites)
-    if protocol not in (PAPER, QUICK):
-        raise SettingsError(field="protocol", value=protocol, expected=f"{PAPER} or {QUICK}")
-    sgd = chosen.get("optimizer") == SGD
-    values = {**_defaults(dataset, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
+    own, chosen = algorithm_settings(algorithm), dict(given or {})
+    check_settings_known(f"a run of {algorithm!r}", chosen, setting_names(algorithm))
+    pools, sgd = ALGORITHMS[algorithm].pools, chosen.get("optimizer") == SGD
+    if pools:
+        check_choice("protocol", protocol, (PAPER, QUICK))
+    base = parse_method(BASE)
+    named = _only(protocol_settings(protocol, dataset, base), Protocol.model_fields)
+    asked = {"optimizer": SGD} if pools and sgd else {} if pools else chosen
+    plans = job_settings(base, dataset, {**named, **asked, "target": target, "seed": seed}).plans
+    federated = (plans.stand_in if stand_in else plans.real).protocol
+    if not pools:
+        return Plan(make_algorithm(algorithm, {}), Schedule(federated.optimizer, federated.rounds, 1), federated)
+    values = {**_defaults(federated, sgd=sgd, quick=protocol == QUICK, stand_in=stand_in), **chosen}
     schedule = Schedule(**_only(values, SCHEDULE_SETTINGS))
     if "warm_up" in own and "warm_up" not in chosen:
         values["warm_up"] = round(own["warm_up"] * schedule.steps / DOMAINBED_STEPS)
     made = make_algorithm(algorithm, _only(values, own))
     fixed: dict[str, Any] = {"rounds": schedule.checkpoints, "local_epochs": 1, "lr_decay_factor": 1.0}
-    fixed |= {"optimizer": schedule.optimizer, "task": spec.task}
+    fixed |= {"optimizer": schedule.optimizer, "task": federated.task}
     where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
     settings = _only(values, (*SHARED_SETTINGS, "batch_size", *_OF_SGD))
     checked = make_plans({**where, **fixed, **settings}, {}, {}, []).real.protocol
@@ -159,12 +150,12 @@ def make_plan(
     return Plan(made, schedule, checked)
 
 
-def _defaults(dataset: DatasetRef, *, sgd: bool, quick: bool, stand_in: bool) -> dict[str, Any]:
-    """Return the default settings of a run; later layers override earlier ones.
+def _defaults(federated: Protocol, *, sgd: bool, quick: bool, stand_in: bool) -> dict[str, Any]:
+    """Return the default settings of a run on pooled data beside FedAvg's on the same data; later layers win.
 
     Of the values for a step, SGD takes the batch size alone; rate and decay of SGD are the federated runs'.
     """
-    spec, defaults = dataset_spec(dataset), dataset_protocol(dataset)
+    spec = dataset_spec(federated.dataset)
     has_masks = SEGMENTATION in spec.families
     base = FAMILIES[SEGMENTATION].protocol if has_masks else _DOMAINBED[spec.families[0]]
     optimizer = spec.protocol.get("optimizer", base.get("optimizer", SGD))
@@ -175,13 +166,8 @@ def _defaults(dataset: DatasetRef, *, sgd: bool, quick: bool, stand_in: bool) ->
         values |= {**_SHORT, **_only(recorded, ("learning_rate",))}
     if sgd:
         values = {name: value for name, value in values.items() if name not in _OF_SGD}
-    shared = (*SHARED_SETTINGS, *_OF_SGD) if sgd else SHARED_SETTINGS
-    values |= _only(defaults.protocol, shared)
-    if stand_in:
-        values |= _only(defaults.stand_in, shared)
-    if quick:
-        values |= _only(protocol_settings(QUICK, dataset), (*shared, "batch_size"))
-    return values
+    values |= {name: getattr(federated, name) for name in (*SHARED_SETTINGS, *(_OF_SGD if sgd else ()))}
+    return values | (_only(protocol_settings(QUICK, federated.dataset), ("batch_size",)) if quick else {})
 
 
 def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -190,12 +176,30 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
     """Raise ``SettingsError`` for values that are each in range but contradict each other."""
-    if protocol.batch_size < LEAST_BATCH:
-        expected = f"at least {LEAST_BATCH} images per domain"
-        raise SettingsError(field="batch_size", value=protocol.batch_size, expected=expected)
+    check_count("batch_size", protocol.batch_size, at_least=LEAST_BATCH, at_most=LARGEST_BATCH)
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         expected = f"one of images with one class each, which the algorithm {algorithm.name!r} needs"
         raise SettingsError(field="task", value=protocol.task, expected=expected)
-    if isinstance(algorithm, AnnealedPenalty) and algorithm.strength and algorithm.warm_up >= schedule.steps:
-        expected = f"fewer than the {schedule.steps} steps: the strength {algorithm.strength:g} would never apply"
-        raise SettingsError(field="warm_up", value=algorithm.warm_up, expected=expected)
+    if isinstance(algorithm, AnnealedPenalty) and algorithm.strength:  # which would else never apply
+        check_count("warm_up", algorithm.warm_up, at_least=0, at_most=schedule.steps - 1)
+
+
+def write_plan(plan: Plan, job: Path) -> None:
+    """Write all settings, as ``plan.json``, and the plug-in files that they name to the folder ``job``."""
+    name, protocol = plan.algorithm.name, plan.protocol.model_dump(mode="json")
+    values, files = {**protocol, **plan.settings()}, files_behind(names_in(plan.protocol))
+    content = {"algorithm": name, **_only(protocol, ("dataset", "target", "seed"))}
+    content |= {"settings": _only(values, setting_names(name)), **({"plugins": [*files]} if files else {})}
+    write_json(job / PLAN_FILE, content)
+    for file in files.values():
+        write_bytes(job / CUSTOM / file.name, file.read_bytes())
+
+
+def read_plan(job: Path) -> Plan:
+    """Return the plan in ``job``, whose plug-in files are then loaded."""
+    content = read_json(job / PLAN_FILE)
+    load_files(content.get("plugins", ()), job / CUSTOM)
+    dataset, settings = content["dataset"], content["settings"]
+    given = {name: "none" if value is None else value for name, value in settings.items()}  # None would be a default
+    where = (dataset if isinstance(dataset, str) else read_own_dataset(dataset), content["target"], content["seed"])
+    return make_plan(content["algorithm"], *where, given)

@@ -6,77 +6,59 @@ form of a federated run, with checkpoints in place of rounds on pooled data, whe
 state dict has the names and shapes of the federated run's. Sites that train alone also train by that class.
 """
 
-import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from typing import Protocol as Interface
 
 import torch
-from rich.console import Console
-from rich.progress import TimeRemainingColumn
 
 from fdg_plugins.controllers.run_files import FILES
-from fdg_plugins.data import SharedDomains, dataset_spec
-from fdg_plugins.errors import DataError, FDGError, Stopped, counted, told
+from fdg_plugins.data import AugmentationRanges, DomainData, SharedDomains, dataset_spec, training_epochs
+from fdg_plugins.errors import DataError, FDGError
+from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, Batch
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan
-from fdg_plugins.lab.centralised.training import PooledTraining, endless_batches
 from fdg_plugins.messages import Evaluation, ScoreSum
+from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
-from fdg_plugins.record.display import Display
 from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.record.text import marks
+from fdg_plugins.record.run_record import Choice, RunRecord
 from fdg_plugins.settings.defaults import domains_of_sites
+from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.storage import save_tensors, write_bytes
+from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import GlobalModel, initial_model
-from fdg_plugins.training.loop import ShouldStop
+from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.session import SiteSession, Tensors
 from fdg_plugins.training.statistics import read_payload, running_statistics
 
-
-class Watcher(Interface):
-    """Reports the progress of a run to the user."""
-
-    def show(self, record: RunRecord) -> None:
-        """Called as training begins, and after each evaluation, when record and models have been written."""
-
-    def stepped(self, steps_done: int) -> None:
-        """Called after each step, with the number of steps taken so far."""
+CPU = torch.device("cpu")
 
 
-def run_centralised(
-    plan: Plan, config: SiteConfig, cache: Path | None, folder: Path, watcher: Watcher, should_stop: ShouldStop
-) -> RunRecord:
+def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: Path) -> RunRecord:
     """Carry out ``plan`` on this machine (``config``); return its record, which is in ``folder`` with the models.
 
-    ``cache`` is the folder of the stand-in data; ``should_stop`` is polled before every step and during evaluation.
-    Raises :class:`Stopped` soon after it returns true, and ``FDGError`` for errors that a user can fix. If training had
-    begun by then, the record says that the run was stopped, and why.
+    ``cache`` is the folder of the stand-in data. Raises ``FDGError`` for errors that a user can fix; the record of a
+    run that had begun by then says ``running``.
     """
     config = config.model_copy(update={"compile": False})  # the algorithms train with a network of their own
     protocol, pools = plan.protocol, plan.algorithm.pools
     shared: dict[str, Any] = {} if pools else {"shared": SharedDomains(), "networks": SharedNetworks()}
-    sessions = {}
-    for name in dataset_spec(protocol.dataset).domains if pools else domains_of_sites(protocol.dataset, dict(protocol)):
-        if should_stop():
-            raise Stopped
-        sessions[name] = SiteSession(name, config, protocol, cache, **shared)
-    replies = {name: session.census(should_stop) for name, session in sessions.items()}
+    names = dataset_spec(protocol.dataset).domains if pools else domains_of_sites(protocol.dataset, dict(protocol))
+    sessions = {name: SiteSession(name, config, protocol, cache, **shared) for name in names}
+    replies = {name: session.census() for name, session in sessions.items()}
     federation = take_census(replies, {}, protocol.target, protocol.learned)
     if pools and (small := [name for name in federation.sources if replies[name].num_train < LEAST_BATCH]):
         raise DataError(field="training images", value=small[0], expected=f"at least {LEAST_BATCH} in each domain")
@@ -84,9 +66,90 @@ def run_centralised(
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
     code = code_of(names_in(protocol), ())
     record = new_record(federation, protocol, method, InitialWeights(**vars(start.weights)), code)
-    watcher.show(record)
     kind = _Run if pools else _AloneRun
-    return kind(plan, sessions, record, folder, watcher, should_stop).carry_out(start.model)
+    return kind(plan, sessions, record, folder).carry_out(start.model)
+
+
+def _never() -> bool:
+    return False
+
+
+def endless_batches(
+    data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
+) -> Iterator[Batch]:
+    """Yield augmented batches of a domain's training images without end, reshuffled in each pass.
+
+    Each batch holds images ``[B, C, S, S]`` and labels ``[B]``, S the protocol's image size. B is its batch size, or
+    the number of images in a smaller domain. The incomplete batch at the end of a pass is dropped, so all batches have
+    one size. Order and augmentation depend only on the protocol's seed, the domain and the number of the pass.
+    """
+    size = min(protocol.batch_size, len(data.train))
+    passes = training_epochs(
+        data,
+        image_size=protocol.image_size,
+        batch_size=protocol.batch_size,
+        seed=protocol.seed,
+        scope=("pooled", data.domain),
+        epochs=MOST_STEPS,
+        augmentation=AugmentationRanges(protocol.crop_scale, protocol.color_jitter),
+        workers=workers,
+        device=device,
+    )
+    for batches in passes:
+        for images, labels in batches:
+            if len(labels) >= size:
+                yield images[:size], labels[:size]
+
+
+@dataclass
+class PooledTraining:
+    """A model in training, changed in place, each step on one batch of every source domain.
+
+    ``domains`` are endless batches of each, in the order of the risks. ``make_optimizer`` returns a new optimizer of
+    the model's parameters; it is called again if the algorithm restarts it.
+    """
+
+    model: ExtractorClassifier
+    algorithm: Algorithm
+    domains: Sequence[Iterator[Batch]]
+    make_optimizer: Callable[[], torch.optim.Optimizer]
+    policy: DevicePolicy
+    task: Task = DEFAULT_TASK
+    steps_done: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = self.algorithm.begin(self.model, len(self.domains))
+        self._optimizer = self.make_optimizer()
+
+    def train(self, steps: int) -> list[float]:
+        """Take ``steps`` >= 1 steps; return the mean risk of each of the m domains over them, ``[m]``.
+
+        Raises ``FDGError`` if a parameter is not finite at the end.
+        """
+        self.model.train()
+        device, images_of = self.policy.device, self.policy.images
+        total = torch.zeros(len(self.domains), dtype=torch.float64, device=device)
+        for _ in range(steps):
+            if self.steps_done == self.algorithm.restarts_at:
+                self._optimizer = self.make_optimizer()
+            drawn = [next(domain) for domain in self.domains]
+            batches = [(images_of(images), labels.to(device, non_blocking=True)) for images, labels in drawn]
+            # Summed on the device: reading the loss after every step would synchronise with an accelerator.
+            total += self.algorithm.update(self.model, batches, self._compute_gradients, self._optimizer)
+            self.steps_done += 1
+        for name, value in self.model.named_parameters():
+            if not bool(torch.isfinite(value).all()):
+                expected = f"finite ones: a smaller learning_rate, or other settings of {self.algorithm.title}"
+                raise FDGError(field=f"parameter {name}", value=f"after step {self.steps_done}", expected=expected)
+        return [float(value) / steps for value in total]
+
+    def _compute_gradients(self, batches: Sequence[Batch]) -> torch.Tensor:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self.policy.autocast():
+            loss = self.algorithm.loss(self.model, batches, self.steps_done, self.state, self.task)
+        loss.value.backward()
+        self.state = loss.state
+        return loss.risks
 
 
 @dataclass
@@ -97,36 +160,23 @@ class _Run:
     sessions: Mapping[str, SiteSession]
     record: RunRecord
     folder: Path
-    watcher: Watcher
-    should_stop: ShouldStop
     started: float = field(default_factory=time.perf_counter)
-    steps_done = 0
 
     def carry_out(self, start: GlobalModel) -> RunRecord:
-        """Train and evaluate from ``start``, as round 0, up to the last checkpoint; return the record.
-
-        An error is recorded as the reason for stopping and raised again.
-        """
+        """Train and evaluate from ``start``, as round 0, up to the last checkpoint; return the record."""
         self.begin(start)
-        try:
-            self._evaluate()
-            for checkpoint in range(1, self.plan.schedule.checkpoints + 1):
-                began = time.perf_counter()
-                local = self.train(checkpoint)
-                none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
-                seconds, trained = time.perf_counter() - began, tuple(local)
-                self.record.rounds.append(
-                    RoundRecord(round=checkpoint, drawn=trained, sites=trained, local=local, seconds=seconds, **none)
-                )
-                self._evaluate()
-        except Exception as error:
-            unit = "step" if self.plan.algorithm.pools else "round"
-            where = f"it was stopped after {unit} {self.steps_done} of {self.plan.schedule.steps}."
-            self.record.status = "stopped"
-            self.record.stopped_because = where if isinstance(error, Stopped) else told(error)
-            with suppress(DataError):  # if writing is what failed, the raised error says so
-                self._save_record()
-            raise
+        self.evaluate(0)
+        self._save_record()
+        for checkpoint in range(1, self.plan.schedule.checkpoints + 1):
+            began = time.perf_counter()
+            local = self.train(checkpoint)
+            none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
+            seconds, trained = time.perf_counter() - began, tuple(local)
+            self.record.rounds.append(
+                RoundRecord(round=checkpoint, drawn=trained, sites=trained, local=local, seconds=seconds, **none)
+            )
+            self.evaluate(checkpoint)
+            self._save_record()
         self.record.status = "finished"
         self._save_record()
         return self.record
@@ -145,16 +195,12 @@ class _Run:
 
         self.training = PooledTraining(model, self.plan.algorithm, domains, optimizer, first.policy, first.task)
 
-    def _stepped(self, steps_done: int) -> None:
-        self.steps_done = steps_done
-        self.watcher.stepped(steps_done)
-
     def train(self, checkpoint: int) -> dict[str, LocalRecord]:
         """Train up to ``checkpoint`` (counted from 1); return the record of each source."""
         began, steps, sources = time.perf_counter(), self.plan.schedule.steps_of(checkpoint), self.record.sources
         protocol, device = self.plan.protocol, self.sessions[sources[0]].policy.device
         with seeded(protocol.seed, "pooled", checkpoint, "layers", device=device):  # dropout
-            risks = self.training.train(steps, self.should_stop, self._stepped)
+            risks = self.training.train(steps)
         seconds = time.perf_counter() - began
         return {
             name: LocalRecord(
@@ -180,30 +226,14 @@ class _Run:
         for file in (LAST_FILE, *([SELECTED_FILE] if chosen["source_validation"] == after else [])):
             self.save(file, model.state_dict(), after)
 
-    def _evaluate(self) -> None:
-        self.evaluate(len(self.record.rounds))
-        self._save_record()
-        self.watcher.show(self.record)
-
     def scores(self, model: torch.nn.Module) -> dict[str, Evaluation]:
         """Return the scores of a model on the images of all sites that evaluate it."""
-        held_out, stop = self.record.held_out, self.should_stop
-        of = self.sessions.items()
-        return {name: one.evaluate(model, "test" if name in held_out else "validation", stop) for name, one in of}
+        held_out, of = self.record.held_out, self.sessions.items()
+        return {name: one.evaluate(model, "test" if name in held_out else "validation", _never) for name, one in of}
 
     def save(self, file: str, state: Tensors, after: int, **more: str) -> None:
         """Save a model as it is after a round."""
-        record = self.record
-        description = {
-            "model": record.protocol.model,
-            "classes": json.dumps(record.classes),
-            "image_size": str(record.protocol.image_size),
-            "dataset": record.data,
-            "target": record.protocol.target,
-            "after_round": str(after),
-            "initial_weights": record.initial_weights.label,
-        }
-        save_tensors(self.folder / file, state, description | more)
+        save_tensors(self.folder / file, state, self.record.description_of_model(after) | more)
 
     def _save_record(self) -> None:
         self.record.seconds = time.perf_counter() - self.started
@@ -216,6 +246,7 @@ class _AloneRun(_Run):
     def begin(self, start: GlobalModel) -> None:
         self.models = {site: copy(start) for site in self.record.sources}  # which replace their tensors
         self.kept = dict.fromkeys(self.record.sources, Kept())
+        self.best: dict[str, float] = {}  # the central score of each site's selected model
         for site in self.record.sources:
             self._measure(site)
 
@@ -223,22 +254,20 @@ class _AloneRun(_Run):
         """Measure a model's normalization statistics anew, where the protocol says so."""
         session, model = self.sessions[site], self.models[site]
         if model.reestimated:
-            payload = session.statistics(model.state, self.should_stop, self.kept[site].personal)
+            payload = session.statistics(model.state, _never, self.kept[site].personal)
             reader, count = PayloadValidator(site, FDGError), len(session.data.train)
             model.replace(running_statistics(read_payload(reader, payload, model.reestimated, count)))
 
     def train(self, checkpoint: int) -> dict[str, LocalRecord]:
-        stop, local = self.should_stop, dict[str, LocalRecord]()
+        local = dict[str, LocalRecord]()
         for site in self.plan.protocol.draw_sites(self.record.sources, checkpoint):
             session, model = self.sessions[site], self.models[site]
-            done = session.train(model.state, checkpoint - 1, stop, lambda *_: None, kept=self.kept[site])
+            done = session.train(model.state, checkpoint - 1, _never, lambda *_: None, kept=self.kept[site])
             model.apply(done.update)
             self.kept[site] = done.kept
             self._measure(site)
             own = done.report.model_dump(include={"epoch_losses", "local", "steps", "learning_rate", "seconds"})
             local[site] = LocalRecord(**own, num_samples=len(session.data.train))
-        self.steps_done = checkpoint
-        self.watcher.stepped(checkpoint)
         return local
 
     def evaluate(self, after: int) -> None:
@@ -248,9 +277,11 @@ class _AloneRun(_Run):
         scores = {site: found[site] for site, found in own.items()}
         scores |= {site: _together([found[site] for found in own.values()]) for site in record.held_out}
         record.add_evaluation(after, scores, own=own)
-        record.choices = [one for one in record.choose({}) if one.rule == "last"]  # every site chooses its own
+        record.choices = [Choice(rule="last", after_round=after)]  # of other rules, every site chooses its own
         for site, model in self.models.items():
-            if any(one.after_round == after for one in record.of_site(site).choices if one.rule == "source_validation"):
+            score = record.selecting.goodness(record.central_score({site: own[site][site]}))
+            if site not in self.best or score > self.best[site]:  # as RunRecord.of_site will choose it
+                self.best[site] = score
                 state = {**model.state, **self.kept[site].personal}
                 self.save(f"{LOCAL_FOLDER}/{site}.safetensors", state, after, site=site)
 
@@ -263,47 +294,3 @@ def _together(scores: Sequence[Evaluation]) -> Evaluation:
         sums[name] = ScoreSum(sum=before.sum + one.sum, count=before.count + one.count)
     loss = statistics.fmean(found.loss for found in scores)
     return Evaluation(split="test", loss=loss, count=sum(found.count for found in scores), sums=sums)
-
-
-class RunDisplay(Display):
-    """The watcher of the run of ``plan``: what is trained, and each evaluation; the bar moves with every step."""
-
-    def __init__(self, plan: Plan, console: Console) -> None:
-        super().__init__(console, "steps", plan.schedule.steps, [TimeRemainingColumn()])
-        self._plan = plan
-
-    def stepped(self, steps_done: int) -> None:
-        """Move the bar, which alone tells single steps: there are thousands."""
-        self.move(steps_done)
-
-    def show(self, record: RunRecord) -> None:
-        """Print what is trained, as training begins; then the scores of each model."""
-        for line in [self._evaluated(record)] if record.evaluations else self._begun(record):
-            self.say(line)
-
-    def _begun(self, record: RunRecord) -> Iterator[str]:
-        protocol, schedule, algorithm = self._plan.protocol, self._plan.schedule, self._plan.algorithm
-        own = ", ".join(f"{name} {value}" for name, value in algorithm.settings().items())
-        how, unit, what = "each alone", "round", "a reference: no site learns from another"
-        if algorithm.pools:
-            how, unit, what = "pooled", "step", "a centralised reference: it sees all source domains at once"
-        sources = ", ".join(record.sources)
-        yield f"{record.data} [{marks(record)}]: {how} {sources}; held out {protocol.target}"
-        yield f"{algorithm.title} ({own}), {what}" if own else f"{algorithm.title}, {what}"
-        yield (
-            f"{protocol.model} ({record.initial_weights.label}), {protocol.image_size} px, "
-            f"{counted(schedule.steps, unit)} of {schedule.optimizer}, "
-            f"batch {protocol.batch_size} per domain, learning rate {protocol.learning_rate:g}"
-        )
-
-    def _evaluated(self, record: RunRecord) -> str:
-        schedule, target, text = self._plan.schedule, record.protocol.target, record.score.text
-        evaluation, parts = record.evaluations[-1], ["initial model"]
-        if record.rounds:
-            last = record.rounds[-1]
-            done = min(last.round * schedule.checkpoint_every, schedule.steps)
-            losses = [loss for local in last.local.values() for loss in local.epoch_losses or ()]
-            unit = "step" if self._plan.algorithm.pools else "round"
-            parts = [f"{unit} {done}/{schedule.steps}", f"train loss {sum(losses) / len(losses):.4f}"]
-        scores = (f"source val {text(evaluation.source_mean)}", f"target {target} {text(evaluation.target)}")
-        return " | ".join([*parts, *scores])

@@ -12,12 +12,11 @@ from fdg_plugins.data import SharedDomains, dataset_spec, find_data_root
 from fdg_plugins.data.own_files import OwnData, own_data
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.executors.work import SiteWork
-from fdg_plugins.lab.engine.local_job import OneProcessJob
-from fdg_plugins.lab.sweep.folder import make_folder
+from fdg_plugins.lab.engine.one_process import OneProcessJob
+from fdg_plugins.lab.sweep.run import make_folder
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
 from fdg_plugins.recipes.evaluation import EvaluationRecipe
-from fdg_plugins.record.evaluation import EvaluationResult
-from fdg_plugins.record.finished_model import FinishedModel
+from fdg_plugins.record.evaluation import EvaluationResult, FinishedModel
 from fdg_plugins.record.run_files import EVALUATION_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.site_config import FILE_NAME
 from fdg_plugins.storage import named_path, read_json, write_json

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -198,6 +198,7 @@ class LocalSite(LocalParty):
         return [name for name in target_names if name == SERVER], [name for name in target_names if name != SERVER]
 
 
+@dataclass
 class LocalTasks:
     """The tasks that a workflow offers to the sites of its process, which do them while it waits; nobody polls.
 
@@ -207,25 +208,21 @@ class LocalTasks:
     lets the server notice at once which tasks have ended; ``interrupt`` lets a site give up what it does.
     """
 
-    def __init__(
-        self,
-        do_next: Callable[[str], None],
-        settle: Callable[[], None],
-        at_once: int = 1,
-        interrupt: Callable[[str], None] = lambda site: None,
-    ) -> None:
-        self._do_next = do_next
-        self._interrupt = interrupt
-        self._settle = settle
-        self._sites: tuple[str, ...] = ()
-        self._offered: deque[str] = deque()
-        self._at_once = at_once
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="fdg-site") if at_once > 1 else None
-        self._working: dict[str, Future[None]] = {}
+    do_next: Callable[[str], None]
+    settle: Callable[[], None]
+    at_once: int = 1
+    interrupt: Callable[[str], None] = lambda site: None
+    _sites: tuple[str, ...] = ()
+    _offered: deque[str] = field(default_factory=deque)
+    _working: dict[str, Future[None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        several = self.at_once > 1
+        self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="fdg-site") if several else None
 
     def turns(self, count: int) -> int:
         """Return how often sites work before all ``count`` of them have done so, at least 1."""
-        return max(1, -(-count // self._at_once))
+        return max(1, -(-count // self.at_once))
 
     def offer(self, sites: Iterable[str]) -> None:
         """Signal that there are tasks for ``sites``."""
@@ -237,11 +234,11 @@ class LocalTasks:
         if self._threads is not None and (self._offered or self._working):
             self._wait_for_one(self._threads)
         elif self._offered:
-            self._do_next(self._offered.popleft())
+            self.do_next(self._offered.popleft())
         else:
             time.sleep(seconds)
             self._offered.extend(self._sites)
-        self._settle()
+        self.settle()
 
     def withdraw(self) -> None:
         """Signal that no tasks remain."""
@@ -254,15 +251,15 @@ class LocalTasks:
         if self._threads is not None:
             for site, future in self._working.items():
                 if not future.done():
-                    self._interrupt(site)
+                    self.interrupt(site)
             self._threads.shutdown()
             self._working.clear()
 
     def _wait_for_one(self, threads: ThreadPoolExecutor) -> None:
         for site in [site for site in self._offered if site not in self._working]:
-            if len(self._working) < self._at_once and site not in self._working:
+            if len(self._working) < self.at_once and site not in self._working:
                 self._offered.remove(site)
-                self._working[site] = threads.submit(self._do_next, site)
+                self._working[site] = threads.submit(self.do_next, site)
         done, _ = wait(self._working.values(), timeout=MOMENT_S, return_when=FIRST_COMPLETED)
         for site in [site for site, future in self._working.items() if future in done]:
             self._working.pop(site).result()

@@ -1,62 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run from the checks before it to what its folder holds in the end; whatever happens, no process of it is left."""
+"""One run from the checks before it to what its folder holds in the end."""
 
-import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rich.console import Console
-from rich.progress import SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.lab.engine import EngineName
 from fdg_plugins.lab.engine.sources import FolderJob, JobSource
-from fdg_plugins.lab.poc.kits import SHELL_SIGNS
-from fdg_plugins.lab.sweep.execute import StopOrder, follow
-from fdg_plugins.lab.sweep.folder import JOB, WORKSPACE, settle
-from fdg_plugins.lab.sweep.kinds import FEDERATED, IN_ONE_PROCESS, FederatedRuns, launch
-from fdg_plugins.lab.sweep.machine import STATE, Machine, available_cores, sites_at_once
-from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun
+from fdg_plugins.lab.sweep.machine import Engine, Machine, available_cores, launch, sites_at_once
+from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import check_machine, check_protocols, look_at_data
-from fdg_plugins.lab.sweep.processes import Launch, RunProcess
-from fdg_plugins.record.display import Display
+from fdg_plugins.lab.sweep.run import Ending, Launch, settle
 from fdg_plugins.record.run_files import KEPT, RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import duration, evaluation_line, round_line, seconds_left
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import read_json, write_json, writing
 from fdg_plugins.tasks import TASKS
-
-STOPPED = "the user stopped the run"
-FIELDS = ("sites", "source", "target", "left")  # beside the bar
-# A module that is higher in the order of imports; it is run, not imported.
-FEDERATION = (sys.executable, "-P", "-m", "fdg_plugins.cli.one_federation")
-RESULTS = "results"
-
-
-class ProvisionedRuns(FederatedRuns):
-    """Runs in a federation that is provisioned, started and ended for each: participants authenticate each other."""
-
-    title = "a separate federation"
-    results = Path(WORKSPACE, RESULTS)
-    split_at = SHELL_SIGNS
-
-    def words(self, run: PlannedRun, at_once: int, sites: int) -> Sequence[str]:
-        """Return the command that executes the job; every site computes when it has a task, whatever ``at_once``."""
-        return (*FEDERATION, JOB, WORKSPACE, STATE)
-
-
-ENGINES = {EngineName.SIMULATOR: FEDERATED, EngineName.PROCESS: IN_ONE_PROCESS, EngineName.POC: ProvisionedRuns()}
-
-
-class Ending(NamedTuple):
-    """How a run ended: its last record, if it wrote one, its duration, and why it did not finish (None: it did)."""
-
-    record: RunRecord | None
-    seconds: float
-    reason: str | None
 
 
 def check_run(source: JobSource) -> DataFound:
@@ -74,7 +38,7 @@ def check_run(source: JobSource) -> DataFound:
 
 
 def make_launch(
-    engine: FederatedRuns, source: JobSource, data: DataFound, folder: Path, threads: int | None
+    engine: Engine, source: JobSource, data: DataFound, folder: Path, threads: int | None
 ) -> tuple[Launch, Protocol]:
     """Write the job to the run's ``folder``; return what ``engine`` is to execute, and the protocol of the run.
 
@@ -87,35 +51,7 @@ def make_launch(
     cores = available_cores()
     if threads is None and engine.processes is None:
         threads = sites_at_once(job.sites, cores, fitting=job.sites)
-    machine = Machine(cores, (None,), threads)
-    return launch(engine, source.run, folder, job.sites, machine, source.environment), job.protocol
-
-
-def carry_out(launch: Launch, folder: Path, show: Callable[[RunRecord], None], order: StopOrder) -> Ending:
-    """Execute a run until it ends, or until ``order`` ends it; ``show`` receives each state of its record.
-
-    A run that cannot be started, or whose record cannot be read, has failed like any other.
-    """
-    if order.signal is not None:
-        return Ending(None, 0.0, STOPPED)
-    found: list[tuple[object, RunRecord]] = []
-
-    def look() -> None:
-        content = process.record()
-        if content is not None and not (found and content is found[-1][0]):
-            found[:] = [(content, RunRecord.read(content, RESULTS_FILE, DataError))]
-            show(found[-1][1])
-
-    try:
-        process = RunProcess(folder.absolute(), launch)
-        seconds = follow(process, order, look)
-        look()
-    except DataError as error:
-        return Ending(None, 0.0, str(error))
-    record = found[-1][1] if found else None
-    if record is not None and record.status == "finished":  # however its process ended
-        return Ending(record, seconds, None)
-    return Ending(record, seconds, process.failure() if order.signal is None else STOPPED)
+    return launch(engine, folder, job.sites, Machine(cores, (None,), threads), source.environment), job.protocol
 
 
 def settle_run(folder: Path, results: Path, ending: Ending) -> None:
@@ -128,39 +64,51 @@ def settle_run(folder: Path, results: Path, ending: Ending) -> None:
         write_json(file, {**record, "status": "stopped", "stopped_because": ending.reason})
 
 
-class RunDisplay(Display):
-    """What a person sees of a run: a bar of its ``rounds`` at a terminal, a line for each where output is kept."""
+class RunDisplay(Progress):
+    """What a person sees of a run: a bar of its ``rounds`` at a terminal, a line for each where output is kept.
+
+    ``record`` is the last one shown.
+    """
 
     def __init__(self, rounds: int, console: Console) -> None:
-        columns = [TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in FIELDS]
-        empty = {**dict.fromkeys(FIELDS, ""), "left": "starting"}
-        super().__init__(console, "rounds", rounds, [*columns, SpinnerColumn()], fields=empty)
+        words = TextColumn("{task.description}", markup=False)
+        columns = (TextColumn("rounds"), BarColumn(), MofNCompleteColumn(), words, SpinnerColumn())
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.record: RunRecord | None = None
+        self._bar = self.add_task("starting", total=rounds)
         self._rounds_told = 0
         self._has_told_end = False
 
-    def show(self, record: RunRecord) -> None:
-        """Bring the bar up to date, or print a line for each round since the last call; name each report refused."""
+    def show(self, content: Any) -> None:
+        """Bring the bar up to date, or print a line for each round since the last call; name each report refused.
+
+        ``content``: the record as a JSON value; raises ``DataError`` if it is not one.
+        """
+        record = self.record = RunRecord.read(content, RESULTS_FILE, DataError)
         # Each round evaluates the model that it starts from.
         for finished, received in list(zip(record.rounds, record.evaluations, strict=False))[self._rounds_told :]:
-            if not self.has_bar:
-                self.say(round_line(record, finished, received))
+            if self.disable:
+                self._say(round_line(record, finished, received))
             for site, reason in finished.refused_reports.items():
-                self.say(f"round {finished.round}: the report of site {site} was refused: {reason}")
+                self._say(f"round {finished.round}: the report of site {site} was refused: {reason}")
         self._rounds_told = len(record.rounds)
-        if self.has_bar:
+        if not self.disable:
             self._move(record)
         elif record.status == "finished" and not self._has_told_end:
             self._has_told_end = True
             last = next(one for one in reversed(record.evaluations) if not one.undone)
-            self.say(evaluation_line(record, last))
+            self._say(evaluation_line(record, last))
+
+    def _say(self, line: str) -> None:
+        """Print one line as it is, above the bar: no markup is read in it, and it is not broken."""
+        self.console.print(Text(line), soft_wrap=True)
 
     def _move(self, record: RunRecord) -> None:
         text, latest = record.score.text, record.evaluations[-1] if record.evaluations else None
-        fields = {"left": "starting"}
-        if latest is not None:
-            fields |= {"source": f"source {text(latest.source_mean)}", "target": f"target {text(latest.target)}"}
+        scores = [] if latest is None else [f"source {text(latest.source_mean)}", f"target {text(latest.target)}"]
+        words = [*scores, "starting"]
         if record.rounds:
             last = record.rounds[-1]
-            left = duration(seconds_left(record, last.round))
-            fields |= {"sites": f"sites {len(last.sites)}/{len(last.drawn)}", "left": f"ETA {left}"}
-        self.move(len(record.rounds), **fields)
+            left = f"ETA {duration(seconds_left(record, last.round))}"
+            words = [f"sites {len(last.sites)}/{len(last.drawn)}", *scores, left]
+        self.update(self._bar, completed=len(record.rounds), description=" ".join(words))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the job of a run comes from: the recipe of a method, a job folder, or the folder of a run to be resumed."""
+"""Where the job of a run comes from: a method or reference by name, a job folder, or a run's folder to be resumed."""
 
 import re
 import shutil
@@ -14,17 +14,14 @@ import pydantic
 from fdg_plugins.aggregators import flat_names, make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.lab.engine import EngineName
+from fdg_plugins.lab.centralised.plan import PLAN_FILE, read_plan
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow, sites_of
-from fdg_plugins.lab.sweep.folder import JOB, RUN_FILE
-from fdg_plugins.lab.sweep.kinds import FEDERATED, REFERENCE, Job, base_settings, is_federated, kind_of, settings_of
-from fdg_plugins.lab.sweep.machine import THREADS
+from fdg_plugins.lab.sweep.jobs import Job, base_settings, canonical_name, is_known, make_job, title
+from fdg_plugins.lab.sweep.machine import THREADS, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name
 from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS, pretrained_digest
-from fdg_plugins.lab.sweep.processes import Launch
-from fdg_plugins.messages import Checked
-from fdg_plugins.plans.plans import check_settings, make_plans
-from fdg_plugins.plugins.composition import parse_method, title_of
+from fdg_plugins.lab.sweep.run import JOB, RUN_FILE
+from fdg_plugins.plans import check_settings, make_plans
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
@@ -63,8 +60,9 @@ class Asked:
     participation: float | None = None
 
 
+@dataclass
 class JobSource:
-    """The source of the job of one run, here the recipe of a method, to which ``FDG_*`` settings do not apply.
+    """The source of the job of one run, here a method or reference by name, to which ``FDG_*`` settings do not apply.
 
     ``title`` names it in messages; ``environment`` is that of its processes.
     """
@@ -73,30 +71,18 @@ class JobSource:
     run: PlannedRun
     environment: dict[str, str]
 
-    def __init__(self, asked: Asked, environment: Mapping[str, str]) -> None:
-        if kind_of(asked.what) is REFERENCE:
-            expected = "a federated method; fdg run runs a reference"
-            raise SettingsError(field="method", value=asked.what, expected=expected)
-        method = parse_method(asked.what).name
-        # An empty text is a wrong value, not one that is left out.
-        dataset = "pacs" if asked.dataset is None else asked.dataset
-        protocol = PAPER if asked.protocol is None else asked.protocol
-        target = dataset_spec(dataset).domains[0] if asked.target is None else asked.target
-        settings = {**settings_of_protocol(protocol, dataset, method), **asked.settings}
-        if asked.participation is not None:
-            counts = allotted_sites(dataset, target, settings)
-            settings["sites_per_round"] = drawn_sites(asked.participation, sum(counts.values()))
-        self.title = title_of(method)
-        self.environment = dict(environment)
-        self.run = _planned(method, dataset, protocol, target, asked.seed or 0, settings)
-
     def job(self, *, stand_in: bool) -> Job:
         """Return the job of the run; raise ``SettingsError`` for a setting that does not exist or is invalid."""
-        return FEDERATED.job(self.run, stand_in=stand_in)
+        return make_job(self.run, stand_in=stand_in)
 
 
 class FolderJob(JobSource):
-    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command."""
+    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command.
+
+    ``is_written``: whether it is that of the run already.
+    """
+
+    is_written = False
 
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
@@ -122,8 +108,7 @@ class FolderJob(JobSource):
             self.environment |= as_variables(settings)
         protocol, job = self._protocol(), self._folder.resolve().name
         self.title = f"job {job}"
-        where = (protocol.dataset, PAPER, protocol.target, protocol.seed)
-        self.run = _planned(job, *where, settings)
+        self.run = _planned(job, protocol.dataset, PAPER, protocol.target, protocol.seed, settings)
 
     def job(self, *, stand_in: bool) -> Job:
         """Return the job as the variables set it."""
@@ -131,6 +116,8 @@ class FolderJob(JobSource):
 
     def _copy(self, folder: Path) -> None:
         """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""
+        if self.is_written:
+            return
         try:
             shutil.copytree(self._folder, folder / JOB, ignore=shutil.ignore_patterns("__pycache__"))
         except shutil.Error as error:
@@ -153,15 +140,19 @@ def find_source(asked: Asked, environment: Mapping[str, str], shell: Mapping[str
     job folder.
     """
     check_names(asked.settings)
-    if not is_federated(asked.what) and ("/" in asked.what or Path(asked.what).is_dir()):
+    if not is_known(asked.what) and ("/" in asked.what or Path(asked.what).is_dir()):
         return FolderJob(asked, environment, shell)
-    return JobSource(asked, environment)
-
-
-def settings_of_protocol(protocol: str, dataset: DatasetRef, method: str) -> dict[str, Any]:
-    """Return the settings of a named protocol that are known to ``method``, before any that are given."""
-    known = settings_of(method)
-    return {name: value for name, value in base_settings(protocol, dataset, method).items() if name in known}
+    method = canonical_name(asked.what)
+    # An empty text is a wrong value, not one that is left out.
+    dataset = "pacs" if asked.dataset is None else asked.dataset
+    protocol = PAPER if asked.protocol is None else asked.protocol
+    target = dataset_spec(dataset).domains[0] if asked.target is None else asked.target
+    settings = {**base_settings(protocol, dataset, method), **asked.settings}
+    if asked.participation is not None:
+        counts = allotted_sites(dataset, target, settings)
+        settings["sites_per_round"] = drawn_sites(asked.participation, sum(counts.values()))
+    run = _planned(method, dataset, protocol, target, asked.seed or 0, settings)
+    return JobSource(title(method), run, dict(environment))
 
 
 def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -190,30 +181,24 @@ def _planned(
     what: str, dataset: DatasetRef, protocol: str, target: str, seed: int, settings: Mapping[str, Any]
 ) -> PlannedRun:
     name = run_name(f"{what}-{dataset}", dataset_spec(dataset).site_of(target), seed, {})
-    return PlannedRun(re.sub(r"[^A-Za-z0-9_.+-]+", "_", name), dataset, protocol, what, target, seed, settings)
+    parts: dict[str, Any] = {"dataset": dataset, "protocol": protocol, "method": what, "target": target, "seed": seed}
+    parts |= {"name": re.sub(r"[^A-Za-z0-9_.+-]+", "_", name), "settings": dict(settings)}
+    return PlannedRun.read(parts, "the run", SettingsError)
 
 
 # --- the folder of a run, and what it says about it (``run.json``) ---
 
 
-class KeptRun(Checked):
+class KeptRun(PlannedRun):
     """The content of ``run.json``.
 
-    The first fields are those of the :class:`~fdg_plugins.lab.sweep.plan.PlannedRun`. ``variables`` are the ``FDG_*``
-    variables that set the protocol and the method, or name the file of a data set of the user's own; ``plugins``
-    are the plug-in files of the command line; ``seconds`` is the time spent so far. ``at_once`` sites computed at a
-    time, each with ``threads`` threads (``FDG_THREADS``), on which the bits of its arithmetic depend. ``machine``:
-    the user's other variables of that kind (:data:`OF_MACHINE`), and the file with pretrained weights with its
-    SHA-256. ``stand_in``: whether the images are the STAND-IN; None: unknown.
+    ``variables`` are the ``FDG_*`` variables that set the protocol and the method, or name the file of a data set of
+    the user's own; ``plugins`` are the plug-in files of the command line; ``seconds`` is the time spent so far.
+    ``at_once`` sites computed at a time, each with ``threads`` threads (``FDG_THREADS``), on which the bits of its
+    arithmetic depend. ``machine``: the user's other variables of that kind (:data:`OF_MACHINE`), and the file with
+    pretrained weights with its SHA-256. ``stand_in``: whether the images are the STAND-IN; None: unknown.
     """
 
-    name: str
-    dataset: DatasetRef
-    protocol: str
-    method: str
-    target: str
-    seed: int
-    settings: dict[str, Any]
     title: str
     engine: EngineName
     variables: dict[str, str] = pydantic.Field(default_factory=dict)
@@ -223,15 +208,6 @@ class KeptRun(Checked):
     threads: str | None = None
     machine: dict[str, str] = pydantic.Field(default_factory=dict)
     stand_in: bool | None = None
-
-    def after(self, seconds: float) -> dict[str, Any]:
-        """Return the content of the file once the run has gone on for ``seconds``, as a JSON value."""
-        return {**self.model_dump(mode="json"), "seconds": round(self.seconds + seconds, 1)}
-
-    def launched(self, launch: Launch, data: DataFound) -> "KeptRun":
-        """Return what the file says of the run on ``data`` as an engine is asked to execute it."""
-        threads = launch.environment[THREADS]
-        return self.model_copy(update={"at_once": launch.at_once, "threads": threads, "stand_in": data.stand_in})
 
 
 def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = ()) -> KeptRun:
@@ -244,8 +220,8 @@ def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = (
     machine = {name: source.environment[name] for name in OF_MACHINE if source.environment.get(name, "").strip()}
     if (weights := named_path(WEIGHTS, source.environment)) is not None:
         machine |= {WEIGHTS: str(weights), DIGEST: pretrained_digest(source.environment)}
-    of_run: dict[str, Any] = {**source.run._asdict(), "title": source.title, "engine": engine}
-    return KeptRun(**of_run, variables=variables, plugins=plugins, machine=machine)
+    own: dict[str, Any] = {"title": source.title, "variables": variables, "plugins": plugins, "machine": machine}
+    return KeptRun(**dict(source.run), engine=engine, **own)
 
 
 def read_kept(folder: Path) -> KeptRun:
@@ -262,18 +238,15 @@ def check_same_data(folder: Path, kept: KeptRun, data: DataFound) -> None:
         raise DataError(f"the run in {folder} is on {then}, and this command finds {now}: {expected}")
 
 
-class KeptJob(FolderJob):
-    """The job in the folder of a run, which is not written again; ``kept`` says what it was asked for as.
+def kept_source(folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> JobSource:
+    """Return the source of the job in the folder of a run; ``kept`` says what it was asked for as.
 
     Sites compute on the device and with as many threads as before, unless ``environment`` has others.
     """
-
-    def __init__(self, folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> None:
-        before = {**kept.machine, **({} if kept.threads is None else {THREADS: kept.threads})}
-        super().__init__(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
-        self.run = PlannedRun(**{name: getattr(kept, name) for name in PlannedRun._fields})
-        self.title = kept.title
-
-    def job(self, *, stand_in: bool) -> Job:
-        """Return the job, which exists already."""
-        return super().job(stand_in=stand_in)._replace(write=lambda folder: None)
+    before = {**kept.machine, **({} if kept.threads is None else {THREADS: kept.threads})}
+    if (folder / JOB / PLAN_FILE).is_file():
+        read_plan(folder / JOB)  # whose plug-in files are loaded
+        return JobSource(kept.title, kept, {**before, **environment, **kept.variables})
+    source = FolderJob(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
+    source.run, source.title, source.is_written = kept, kept.title, True
+    return source

@@ -24,7 +24,6 @@ PROJECT_FILE = Path(__file__).with_name("project.yml")
 STATE_FILE = "federation.json"
 PROVISION = "provision.d"  # beside the kits: FLARE allows no dot in the name of a site
 
-SHELL_SIGNS = "\"'\\*?[]$`&;|<>()#"  # that split a path in FLARE's start scripts
 HEARTBEAT_TIMEOUT_S = 30  # FLARE's own is 600: a lost machine would be noticed after ten minutes
 
 Port = Annotated[int, pydantic.Field(ge=1, le=65535)]

@@ -16,7 +16,7 @@ import psutil
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.poc.kits import Project
-from fdg_plugins.lab.sweep.processes import MARK, end_processes, processes_below
+from fdg_plugins.lab.sweep.run import MARK, end_processes, processes_below
 
 CONSOLE_LOG = "console.log"
 HOST = "127.0.0.1"

@@ -1,23 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of concurrent runs on a machine, and the threads, GPU and environment of each."""
+"""What executes runs on a machine, how many at a time, and the threads, GPU and environment of each."""
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from fdg_plugins.lab.sweep.processes import MARK
+from fdg_plugins.lab.sweep.run import JOB, MARK, SHELL_SIGNS, STATE, WORKSPACE, Launch, check_signs
+from fdg_plugins.record.run_files import SIMULATOR_FOLDER
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.storage import user_path
 
 THREADS = "FDG_THREADS"
-STATE = "state"
 SITES_PER_CORE = 2
 _PATHS = ("FDG_DATA_ROOT", "FDG_CACHE", "FDG_DATASET_FILE", "FDG_PRETRAINED_FILE")
+SIMULATORS_MOST = 100  # sites, unless the command says more
+SIMULATOR = (str(Path(sys.executable).with_name("nvflare")), "simulator")
+# Modules that are higher in the order of imports; they are run, not imported.
+ONE_PROCESS = (sys.executable, "-P", "-m", "fdg_plugins.lab.engine.one_process")
+FEDERATION = (sys.executable, "-P", "-m", "fdg_plugins.cli.one_federation")
+RESULTS = "results"
+
+
+class EngineName(StrEnum):
+    """The names of the :data:`ENGINES`."""
+
+    SIMULATOR = "simulator"
+    PROCESS = "process"
+    POC = "poc"
+
+
+class Engine(NamedTuple):
+    """What executes jobs; ``title`` names it in messages.
+
+    ``command`` returns program and arguments, for so many sites at a time, of so many. ``processes`` is the number of
+    processes in which sites compute unless the user asks for another, None for one per site. ``results``, relative to
+    a run's folder, receives record and models. ``splits_at``: signs at which it would split a path, beside blanks.
+    """
+
+    title: str
+    command: Callable[[int, int], Sequence[str]]
+    processes: int | None = None
+    results: Path = Path(WORKSPACE, SIMULATOR_FOLDER)
+    splits_at: str = ""
+
+    def check_path(self, folder: Path) -> None:
+        """Raise ``SettingsError`` for a path that the engine would split."""
+        if self.splits_at:
+            check_signs(folder.absolute(), self.splits_at)
+
+
+def _simulation(at_once: int, sites: int) -> Sequence[str]:
+    many = ("-m", str(sites)) if sites > SIMULATORS_MOST else ()
+    return (*SIMULATOR, JOB, "-w", WORKSPACE, "-t", str(at_once), *many)
+
+
+def _one_process(at_once: int, _: int) -> Sequence[str]:
+    return (*ONE_PROCESS, JOB, WORKSPACE, *([str(at_once)] if at_once > 1 else []))
+
+
+def _federation(_: int, __: int) -> Sequence[str]:  # every site computes when it has a task
+    return (*FEDERATION, JOB, WORKSPACE, STATE)
+
+
+ENGINES = {
+    EngineName.SIMULATOR: Engine("FLARE's simulator", _simulation, splits_at="\"'\\#"),
+    EngineName.PROCESS: Engine("one process", _one_process, processes=1),
+    EngineName.POC: Engine(
+        "a separate federation", _federation, results=Path(WORKSPACE, RESULTS), splits_at=SHELL_SIGNS
+    ),
+}
 
 
 class Machine(NamedTuple):
@@ -94,3 +152,13 @@ def run_environment(environment: Mapping[str, str], folder: Path, threads: int, 
         # number is repeated for each site.
         own |= {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "FDG_DEVICE": "cuda"}
     return {THREADS: str(threads), **environment, **own}
+
+
+def launch(
+    engine: Engine, folder: Path, sites: int, machine: Machine, environment: Mapping[str, str], gpu: str | None = None
+) -> Launch:
+    """Return how to execute a run of ``sites`` sites, whose threads together do not exceed the cores."""
+    at_once = min(sites, machine.at_once or engine.processes or sites)
+    threads = max(1, machine.cores // (len(machine.gpus) * at_once))
+    own = run_environment(environment, folder, threads, gpu)
+    return Launch(engine.title, engine.command(at_once, sites), engine.results, own, at_once)

@@ -8,13 +8,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pydantic
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import Checked
-from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset
+from fdg_plugins.plugins.own_dataset import OwnDataset
 
 LONGEST_NAME = 120
 _PLAIN_VALUE = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|[A-Za-z0-9_.]+")
@@ -55,23 +55,19 @@ class SweepFile(Checked, extra="ignore"):
     pretrained: str | None = None
 
 
-class PlannedRun(NamedTuple):
+class PlannedRun(Checked):
     """One run: its name and its parts. ``settings`` contains every setting that deviates from the method's own.
 
     ``protocol`` is the name of the sweep's protocol; if the method does not know it, its values are in ``settings``.
     """
 
     name: str
-    dataset: DatasetRef
+    dataset: str | OwnDataset
     protocol: str
     method: str
     target: str
     seed: int
-    settings: Mapping[str, Any]
-
-    def content(self) -> dict[str, Any]:
-        """Return the run as a JSON value."""
-        return {**self._asdict(), "dataset": plain_dataset(self.dataset)}
+    settings: dict[str, Any]
 
 
 def run_name(method: str, target: str, seed: int, point: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache as cache_of_one_call
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
@@ -14,15 +13,7 @@ from fdg_plugins.errors import DataError, SettingsError, counted, did_you_mean
 from fdg_plugins.flare.metrics import statsd_address
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.sweep.execute import Store
-from fdg_plugins.lab.sweep.kinds import (
-    FEDERATED,
-    REFERENCE,
-    base_settings,
-    canonical_name,
-    is_reference,
-    kind_of,
-    settings_of,
-)
+from fdg_plugins.lab.sweep.jobs import base_settings, canonical_name, is_reference, make_job, settings_of
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, as_json, run_name, split_key
 from fdg_plugins.models import read_weights
 from fdg_plugins.objectives.network import check_brought_network, check_network
@@ -62,57 +53,80 @@ def prepare(asked: Mapping[str, Any], store: Store, environment: Mapping[str, st
     request = make_request(asked, earlier.request if earlier else None)
     plan, grids = runs_of(request)
     check_machine(environment)
-    content = SweepFile(
-        request=request,
-        data=look_at_data(request.dataset, environment, {run.target for run in plan}),
-        pretrained=pretrained_digest(environment),
-    )
+    data = look_at_data(request.dataset, environment, {run.target for run in plan})
+    content = SweepFile(request=request, data=data, pretrained=pretrained_digest(environment))
     if earlier is not None:
-        check_continues(earlier, content, store.folder)
-    plan = with_budgets(plan, request, content.data, environment)
+        check_continues(earlier, content, str(store.folder))
+    plan = with_budgets(plan, request, data, environment)
     for run in plan:
         if is_reference(run.method):  # shown with the plan
             grids[run.method] = {**{name: (value,) for name, value in run.settings.items()}, **grids[run.method]}
-    protocols = [kind_of(run.method).job(run, stand_in=content.data.stand_in).protocol for run in plan]
-    check_protocols(protocols, environment)
+    check_protocols([make_job(run, stand_in=data.stand_in).protocol for run in plan], environment)
     return Prepared(content, plan, grids)
+
+
+def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
+    """Return the complete request: from this call, else from the folder, else the default; each entry once."""
+    plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
+    before: dict[str, Any] = dict(earlier) if earlier else plain
+    wanted = before | {name: value for name, value in asked.items() if value is not None}
+    settings = dict(before["settings"])
+    for key, values in (asked.get("settings") or {}).items():
+        method, name = split_key(key)
+        settings[name if method is None else f"{canonical_name(method)}:{name}"] = values
+    spec = dataset_spec(wanted["dataset"])
+    targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
+    unknown = next((target for target in targets if target not in spec.domains), None)
+    if unknown is not None or not wanted["methods"]:
+        field, expected = "--methods", "at least one for a new sweep, such as --methods fedavg,fedomg"
+        if wanted["methods"]:
+            field, expected = "--targets", f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
+        raise SettingsError(field=field, value=unknown, expected=expected)
+    lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
+    once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
+    return Request.read({**wanted, **once, "settings": settings}, "the request", SettingsError)
 
 
 def runs_of(request: Request) -> tuple[tuple[PlannedRun, ...], dict[str, Grid]]:
     """Return the runs that a complete request asks for, and the grid of each method, without looking at data or jobs.
 
-    Seeds are outermost, then held-out domains, then methods, then grid points, so that a table fills evenly. Settings
-    for one method override those for all, which override the protocol's; each applies to the methods that have it.
-    Raises ``SettingsError`` for one that no method has.
+    Seeds are outermost, then held-out domains, then methods, then grid points, so that a table fills evenly.
+    """
+    grids, spec = _grids(request), dataset_spec(request.dataset)
+    sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
+    of_all: dict[str, Any] = {"dataset": request.dataset, "protocol": request.protocol}
+    plan = []
+    for seed, target, method in itertools.product(request.seeds, request.targets, request.methods):
+        grid = grids[method]
+        for values in itertools.product(*grid.values()):
+            point = dict(zip(grid, values, strict=True))
+            name = run_name(method, sites.get(target, target), seed, {axis: point[axis] for axis in axes_of(grid)})
+            plan.append(PlannedRun(name=name, method=method, target=target, seed=seed, settings=point, **of_all))
+    return tuple(plan), grids
+
+
+def _grids(request: Request) -> dict[str, Grid]:
+    """Return the grid of each method of a request.
+
+    Settings for one method override those for all, which override the protocol's; each applies to the methods that have
+    it. Raises ``SettingsError`` for one that no method has.
     """
     known = {method: frozenset(settings_of(method)) for method in request.methods}
     given = [(*split_key(key), values) for key, values in request.settings.items()]
     for owner, name, _ in given:
-        if name in OWN_OPTIONS or owner not in (None, *known):
-            expected = f"{OWN_OPTIONS.get(name, 'a setting')}, or a method of the sweep: {', '.join(known)}"
-            raise SettingsError(field="--set", value=f"{owner or ''}:{name}".lstrip(":"), expected=expected)
         meant = list(known) if owner is None else [owner]
-        everything = frozenset[str]().union(*(known[method] for method in meant))
+        everything = {one for method in meant for one in known.get(method, ()) if one not in OWN_OPTIONS}
         if name not in everything:
-            hint = did_you_mean(name, sorted(everything))
-            raise SettingsError(f"no method of {', '.join(meant)} has a setting {name!r} (--set); {hint}")
+            hint = did_you_mean(name, sorted(everything)) if everything else f"methods are {', '.join(known)}."
+            hint = f"it is set by {OWN_OPTIONS[name]}." if name in OWN_OPTIONS else hint
+            raise SettingsError(f"no method of {', '.join(meant)} has a setting {name!r} (--set); {hint}", field=name)
     grids: dict[str, Grid] = {}
     for method, names in known.items():
-        base = base_settings(request.protocol, request.dataset, method)
-        values = {name: (value,) for name, value in base.items()}
+        values = {name: (one,) for name, one in base_settings(request.protocol, request.dataset, method).items()}
         for wanted in (None, method):
             values |= {name: own for owner, name, own in given if owner == wanted}
         grids[method] = {name: own for name, own in sorted(values.items()) if name in names}
-    spec = dataset_spec(request.dataset)
-    sites = dict(zip(spec.domains, spec.sites, strict=True))  # domains of any name; these are safe for files
-    plan = []
-    for seed, target, method in itertools.product(request.seeds, request.targets, request.methods):
-        grid = grids[method]
-        for values_of_point in itertools.product(*grid.values()):
-            point = dict(zip(grid, values_of_point, strict=True))
-            name = run_name(method, sites.get(target, target), seed, {axis: point[axis] for axis in axes_of(grid)})
-            plan.append(PlannedRun(name, request.dataset, request.protocol, method, target, seed, point))
-    return tuple(plan), grids
+    return grids
 
 
 def axes_of(grid: Grid) -> list[str]:
@@ -120,30 +134,21 @@ def axes_of(grid: Grid) -> list[str]:
     return [name for name, values in grid.items() if len(values) > 1]
 
 
-def check_continues(earlier: SweepFile, now: SweepFile, folder: Path) -> None:
+def check_continues(earlier: SweepFile, now: SweepFile, folder: str) -> None:
     """Raise unless ``now`` has every run of ``earlier``, on the same images: lists may grow, nothing else."""
-    other = f"in sweep {folder}: expected the same request with longer lists, or another folder."
     planned = {run.name: run for run in runs_of(now.request)[0]}
     for run in runs_of(earlier.request)[0]:
         if planned.get(run.name) != run:
-            raise SettingsError(f"run {run.name} would be {'changed' if run.name in planned else 'left out'} {other}")
-    if earlier.data != now.data:
-        kinds = ["the STAND-IN" if one.data.stand_in else "real images" for one in (earlier, now)]
-        found = f"it finds {kinds[1]} ({now.data.images})"
-        raise DataError(f"sweep {folder} was begun on {kinds[0]} ({earlier.data.images}), but {found}.")
-    if earlier.pretrained not in (None, now.pretrained):
-        raise DataError(f"sweep {folder} was begun with another FDG_PRETRAINED_FILE, of SHA-256 {earlier.pretrained}.")
-
-
-def check_protocols(protocols: Collection[Protocol], environment: Mapping[str, str]) -> None:
-    """Raise an error for a missing package, a network that a method cannot train, or weights that cannot be read."""
-    for protocol in protocols:
-        TASKS.get(protocol.task).check_packages()
-        check_network(protocol)
-        check_brought_network(protocol)
-    file, sha256 = named_weights(environment)
-    for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
-        read_weights(model, mode, file, sha256, norm)
+            change = "changed" if run.name in planned else "left out"
+            expected = f"the request of sweep {folder} with longer lists, or another folder"
+            raise SettingsError(field=f"run {run.name}", value=change, expected=expected)
+    before, after = (
+        {"STAND-IN data": one.data.stand_in, "images": one.data.images, "FDG_PRETRAINED_FILE": one.pretrained}
+        for one in (earlier, now)
+    )
+    for field, value in before.items():
+        if value is not None and value != after[field]:
+            raise DataError(field=f"{field} of sweep {folder}", value=after[field], expected=f"{value}, as it began")
 
 
 def with_budgets(
@@ -158,11 +163,10 @@ def with_budgets(
     pooled = [run for run in references if "steps" not in run.settings]
     if not pooled:
         return plan
-    both = request.model_copy(update={"methods": tuple(dict.fromkeys((*request.methods, BASE)))})
-    grid = runs_of(both)[1][BASE]
+    grid = _grids(request.model_copy(update={"methods": (*request.methods, BASE)}))[BASE]
     largest = {name: max(grid[name]) for name in grid if len(grid[name]) == 1 or name in ("rounds", "local_epochs")}
-    base = pooled[0]._replace(name=BASE, method=BASE, settings=largest)
-    federated = FEDERATED.job(base, stand_in=data.stand_in).protocol
+    base = pooled[0].model_copy(update={"name": BASE, "method": BASE, "settings": largest})
+    federated = make_job(base, stand_in=data.stand_in).protocol
 
     @cache_of_one_call
     def images(most: int | None) -> float:
@@ -170,12 +174,23 @@ def with_budgets(
         return statistics.fmean(len(found.train) for found in opened.values())
 
     def budget(run: PlannedRun) -> PlannedRun:
-        own = REFERENCE.job(run, stand_in=data.stand_in).protocol
+        own = make_job(run, stand_in=data.stand_in).protocol
         each = math.ceil(federated.local_epochs * images(own.max_samples_per_domain) / own.batch_size)
         steps = {"steps": each * federated.rounds, "checkpoint_every": run.settings.get("checkpoint_every", each)}
-        return run._replace(settings={**run.settings, **steps})
+        return run.model_copy(update={"settings": {**run.settings, **steps}})
 
     return tuple(budget(run) if run in pooled else run for run in plan)
+
+
+def check_protocols(protocols: Collection[Protocol], environment: Mapping[str, str]) -> None:
+    """Raise an error for a missing package, a network that a method cannot train, or weights that cannot be read."""
+    for protocol in protocols:
+        TASKS.get(protocol.task).check_packages()
+        check_network(protocol)
+        check_brought_network(protocol)
+    file, sha256 = named_weights(environment)
+    for model, mode, norm in {(one.model, one.pretrained, one.normalization) for one in protocols}:
+        read_weights(model, mode, file, sha256, norm)
 
 
 def check_machine(environment: Mapping[str, str]) -> None:
@@ -216,27 +231,6 @@ def look_at_data(dataset: DatasetRef, environment: Mapping[str, str], targets: C
             raise DataError(field=f"domain {domain!r}, its images", value=found, expected=expected)
         images[domain] = len({sample.file for sample in (*data.train, *data.validation, *data.test)})
     return DataFound(stand_in=stand_in, images=images)
-
-
-def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
-    """Return the complete request: from this call, else from the folder, else the default; each entry once."""
-    plain = {"dataset": "pacs", "protocol": PAPER, "methods": (), "targets": (ALL,), "seeds": (0,), "settings": {}}
-    before: dict[str, Any] = dict(earlier) if earlier else plain
-    wanted = before | {name: value for name, value in asked.items() if value is not None}
-    if not wanted["methods"]:
-        raise SettingsError("--methods is missing: a new sweep needs at least one, such as --methods fedavg,fedomg.")
-    settings = dict(before["settings"])
-    for key, values in (asked.get("settings") or {}).items():
-        method, name = split_key(key)
-        settings[name if method is None else f"{canonical_name(method)}:{name}"] = values
-    spec = dataset_spec(wanted["dataset"])
-    targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
-    if unknown := [target for target in targets if target not in spec.domains]:
-        expected = f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
-        raise SettingsError(field="--targets", value=unknown[0], expected=expected)
-    lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
-    once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
-    return Request(**{**wanted, **once, "settings": settings})
 
 
 def title_of_data(dataset: DatasetRef, *, stand_in: bool) -> str:
