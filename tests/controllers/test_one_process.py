@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job in one process, by FLARE's own runners: the bits of the same job elsewhere, and ends in one sentence."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from nvflare.apis.fl_constant import ReservedKey
+from nvflare.apis.fl_constant import ConfigVarName, ReservedKey
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable
+from nvflare.fuel.utils.config_service import ConfigService
 from nvflare.private.fed.server.server_runner import ServerRunner
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.local_parties import LocalSite
-from fdg_plugins.lab.engine.one_process import OneProcessJob, deploy
+from fdg_plugins.lab.engine.one_process import OneProcessJob, deploy, search_for_no_lost_site
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
@@ -103,3 +105,10 @@ def test_forged_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog:
     said = [entry.getMessage() for entry in caplog.records if "angle_30 lied" in entry.getMessage()]
     assert said
     assert all(line.isprintable() for line in said)
+
+
+def test_no_site_is_looked_for_whatever_the_job_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = ConfigVarName.DEAD_CLIENT_CHECK_LEAD_TIME
+    monkeypatch.setattr(ConfigService, "_var_values", {})
+    search_for_no_lost_site()
+    assert ConfigService.get_float_var(name, conf={name: 5.0}, default=30.0) == math.inf

@@ -14,6 +14,7 @@ Job id and rules for components are those of FLARE's simulator.
 
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -28,10 +29,11 @@ import torch
 from nvflare.apis import fl_component
 from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import FLContextKey, JobConstants, ReservedKey
+from nvflare.apis.fl_constant import ConfigVarName, FLContextKey, JobConstants, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils.config_service import ConfigService
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.errors import FDGError, SettingsError
@@ -48,6 +50,7 @@ from fdg_plugins.storage import link, named_path, read_json
 
 UNUSABLE, FAILED = 1, 2
 IDENTITY = "simulator_server"
+LEAD_TIME = ConfigVarName.DEAD_CLIENT_CHECK_LEAD_TIME
 MONITOR_S = 0.1  # between two looks of FLARE's own monitor, which only has to notice timeouts
 CONFIG = "config"
 LOCAL, STARTUP = "local", "startup"
@@ -72,8 +75,7 @@ def main(arguments: list[str]) -> int:
 
 def run_job(job: Path, workspace: Path, workers: int) -> int:
     """Run the job of a federation; return the exit code."""
-    # No site of this process is lost, and FLARE's search for one costs the square of their number.
-    os.environ["NVFLARE_DEAD_CLIENT_CHECK_LEAD_TIME"] = "inf"
+    search_for_no_lost_site()
     pool = WorkerPool(workers, _logger.info) if workers > 1 else None
     try:
         made = OneProcessJob(job, workspace, pool or SiteWork(SharedDomains()), workers)
@@ -98,6 +100,14 @@ def log_to(stream: TextIO) -> None:
     logging.getLogger("nvflare").setLevel(logging.WARNING)
     # FLARE puts it before each message, ``[identity=..., run=...]: ``, also of the many that are not logged.
     fl_component.generate_log_message = lambda _, message: message
+
+
+def search_for_no_lost_site() -> None:
+    """Never let FLARE look for sites that are lost: none is, and a look costs the square of their number.
+
+    A job's config says when it begins, but what FLARE has read once holds for the process.
+    """
+    ConfigService.get_float_var(LEAD_TIME, {LEAD_TIME: math.inf})
 
 
 def _stop_on_signals(job: "OneProcessJob") -> None:
