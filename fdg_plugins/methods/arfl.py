@@ -151,12 +151,5 @@ METHOD = method.Method(
             ),
         )
     ),
-    leaves=(
-        method.Leaving(
-            "loss, accuracy, count on the training split, of both models",
-            "6 numbers",
-            "how well either model does on the site's data",
-            report="training_loss",
-        ),
-    ),
+    leaves=(method.TRAINING_LOSS,),
 )

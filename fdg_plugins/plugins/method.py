@@ -259,3 +259,9 @@ OWN_MODEL = Leaving(
     "how well a model fitted to the site does on its data",
     when="every round in which the site trains or evaluates a model, and once after the last",
 )
+TRAINING_LOSS = Leaving(
+    "loss, accuracy, count on the training split, of both models",
+    "6 numbers",
+    "how well either model does on the site's data",
+    report="training_loss",
+)

@@ -9,9 +9,10 @@ A filter at the server validates each report, adds its value to the answer's :cl
 else. The workflow commits an update and its reports together.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from fdg_plugins.plugins.method import NORMALIZATION, Leaving
+from fdg_plugins.plugins.method import NORMALIZATION, TRAINING_LOSS, Leaving
 
 REPORT_LOCAL_MODEL = "local_model"
 REPORT_STATISTICS = "normalization_statistics"
@@ -28,13 +29,7 @@ OF_SETTINGS = (
         report=REPORT_LOCAL_MODEL,
     ),
     NORMALIZATION,
-    Leaving(
-        what="loss, accuracy, count on the training split, of both models",
-        shape="6 numbers",
-        when="only with gap_split train",
-        reveals="how well either model does on the site's data",
-        report="training_loss",
-    ),
+    replace(TRAINING_LOSS, when="only with gap_split train"),
     Leaving(
         what="how many images of each group (a class with or without an attribute) there are, and how many of them a "
         "model classifies correctly, with every loss and accuracy of that model",

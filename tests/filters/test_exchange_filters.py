@@ -39,10 +39,11 @@ REPORT = {"class_means": torch.ones(2, 128), "class_counts": torch.tensor([4, 0,
 @pytest.fixture
 def exchange() -> Exchange:
     """The exchange of FedDIM in its first round."""
-    made = make_objective("dim").exchange(build_model("convnet", 3, seed=0), 3)
+    objective = make_objective("dim")
+    made = objective.exchange(build_model("convnet", 3, seed=0), 3)
     assert made is not None
     made.begin_round(STATE)
-    return made
+    return objective.named(made)
 
 
 def server(exchange: Exchange, task: str = "train") -> FLContext:
