@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError, check_choice, check_count, check_settings_known
+from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
 from fdg_plugins.plans import job_settings, make_plans
@@ -125,7 +125,10 @@ def make_plan(
     ``SettingsError`` for an unknown name, a value out of range, or settings that contradict each other.
     """
     own, chosen = algorithm_settings(algorithm), dict(given or {})
-    check_settings_known(f"a run of {algorithm!r}", chosen, setting_names(algorithm))
+    known = setting_names(algorithm)
+    if unknown := [name for name in chosen if name not in known]:
+        hint = did_you_mean(unknown[0], known)
+        raise SettingsError(f"a run of {algorithm!r} has no setting {unknown[0]!r}; {hint}", field=unknown[0])
     pools, sgd = ALGORITHMS[algorithm].pools, chosen.get("optimizer") == SGD
     if pools:
         check_choice("protocol", protocol, (PAPER, QUICK))
