@@ -53,11 +53,6 @@ class Verdict(NamedTuple):
         """Return whether the images differ from numbers that are certain."""
         return bool(self.differences) and self.release is not None and self.release.certain
 
-    @property
-    def matched(self) -> str | None:
-        """The name of the release that the images match, None if there is none."""
-        return self.release.name if self.release and not self.differences else None
-
 
 def count_images(root: Path, spec: KnownSpec, rules: DatasetFile = NO_RULES) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
