@@ -44,7 +44,7 @@ class DatasetSpec:
     title: str
     reference: str
     domains: FolderNames
-    classes: FolderNames
+    classes: Annotated[FolderNames, pydantic.Field(min_length=2)]
     channels: Channels
     dims: Annotated[int, pydantic.Field(ge=2, le=3)] = 2
     folder: Folder
