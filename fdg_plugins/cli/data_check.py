@@ -13,7 +13,7 @@ from fdg_plugins.cli.console import make_table, say, show, warn
 from fdg_plugins.data.decoding import DamagedError, read_image
 from fdg_plugins.data.own_files import DatasetFile
 from fdg_plugins.data.pairs import stem_of
-from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, LabelsSample, Sample, SegmentationSpec
+from fdg_plugins.data.specs import ImageFolderSpec, KnownSpec, Sample, SegmentationSpec
 from fdg_plugins.data.splits import split_of
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import count_images, listing_of, track
@@ -198,7 +198,7 @@ def _by_class(facts: ImageFacts) -> tuple[int, str]:
 
 
 def _words(sample: Sample, classes: Sequence[str]) -> str:
-    present = sample.present if isinstance(sample, LabelsSample) else [sample.label == at for at in range(len(classes))]
+    present = sample.present or [sample.label == at for at in range(len(classes))]
     return ", ".join(name for name, has in zip(classes, present, strict=True) if has) or "none"
 
 

@@ -21,9 +21,10 @@ from torch.utils.data import Dataset
 
 from fdg_plugins.data.augmentation import Epochs, EpochViews, whole_view
 from fdg_plugins.data.decoding import MOST_PIXELS, check_image, read_image
-from fdg_plugins.data.specs import AttributeSample, LabelsSample, Sample
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 
+Samples = Sequence[Sample]
 Example = tuple[torch.Tensor, torch.Tensor]  # an image and its target
 
 V = TypeVar("V")
@@ -79,9 +80,7 @@ class ImageSource(ABC):
     """The images of a domain, identified by their samples."""
 
     @abstractmethod
-    def dataset(
-        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
-    ) -> ImageDataset:
+    def dataset(self, samples: Samples, image_size: int, purpose: Purpose, epochs: Epochs = ONCE) -> ImageDataset:
         """Return ``samples`` for a purpose, first all of the first epoch, then all of the second.
 
         They are augmented for ``training``, and whole for an ``evaluation``, without randomness. A ``report`` of a
@@ -116,9 +115,7 @@ class FileSource(ImageSource, Generic[V]):
     def view(self, image_size: int, purpose: Purpose, epochs: Epochs, count: int) -> View[V]:
         """Return how ``count`` files are read for a purpose."""
 
-    def dataset(
-        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
-    ) -> ImageDataset:
+    def dataset(self, samples: Samples, image_size: int, purpose: Purpose, epochs: Epochs = ONCE) -> ImageDataset:
         size, finish, largest = self.view(image_size, purpose, epochs, len(samples))
         if self.memory:
             self._keep([key for key in dict.fromkeys((sample, size) for sample in samples) if key not in self._kept])
@@ -186,14 +183,11 @@ def _augmented(views: EpochViews, pixels: np.ndarray, sample: Sample, number: in
 
 
 def _labelled(pixels: np.ndarray, sample: Sample, *_: int) -> Example:
-    image = torch.from_numpy(np.ascontiguousarray(pixels))
-    if isinstance(sample, LabelsSample):
-        return image, torch.tensor(sample.present, dtype=torch.float32)
-    return image, torch.tensor(sample.label)
+    target = torch.tensor(sample.present, dtype=torch.float32) if sample.present else torch.tensor(sample.label)
+    return torch.from_numpy(np.ascontiguousarray(pixels)), target
 
 
 def _with_attribute(pixels: np.ndarray, sample: Sample, *_: int) -> Example:
-    assert isinstance(sample, AttributeSample)
     return torch.from_numpy(np.ascontiguousarray(pixels)), torch.tensor((sample.label, sample.attribute))
 
 
@@ -207,9 +201,7 @@ class ImageArray(ImageSource):
     pixels: torch.Tensor
     rows: Mapping[str, int]
 
-    def dataset(
-        self, samples: Sequence[Sample], image_size: int, purpose: Purpose, epochs: Epochs = ONCE
-    ) -> ImageDataset:
+    def dataset(self, samples: Samples, image_size: int, purpose: Purpose, epochs: Epochs = ONCE) -> ImageDataset:
         return ArrayImages(self, samples, image_size, len(epochs))
 
     def check(self, sample: Sample) -> None:

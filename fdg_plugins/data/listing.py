@@ -35,11 +35,9 @@ from fdg_plugins.data.own_files import DATASET_FILE, LABELS_FILE, NO_RULES, Data
 from fdg_plugins.data.pairs import list_pairs
 from fdg_plugins.data.specs import (
     IMAGE_SUFFIXES,
-    AttributeSample,
     AttributeSpec,
     ImageFolderSpec,
     KnownSpec,
-    LabelsSample,
     Listing,
     Sample,
     SegmentationSpec,
@@ -243,7 +241,7 @@ def _labelled(root: Path, spec: ImageFolderSpec, domain: str, rules: DatasetFile
             expected = "an image in the domain's folder, named once, 0 or 1 for each class, and its group, if any"
             raise _odd_line(path, number, ",".join(row.values()), expected)
         refuse_outside(root, base / file)
-        found[file] = LabelsSample(file, 0, present, group=group if column else "")
+        found[file] = Sample(file, 0, group=group if column else "", present=present)
     check_names(base / domain, found)
     return Listing(tuple(found.values()))
 
@@ -262,8 +260,9 @@ def _attributed(root: Path, spec: AttributeSpec, domain: str) -> Listing:
     if lacking := (rows.keys() ^ parts.keys()) | ({*chosen} - {*images}):
         problem = f"{len(lacking):,} images of {spec.title} are not in both lists and in {spec.image_folder}/"
         raise DataError(f"{problem}, such as {min(lacking)!r}.", field="images", public=f"{problem}.")
-    facts = {image: (int(rows[image][target] == HAS_NOT), int(rows[image][attribute] == HAS)) for image in chosen}
-    return Listing(tuple(AttributeSample(f"{spec.image_folder}/{image}", *facts[image]) for image in chosen))
+    labels = {image: (int(row[target] == HAS_NOT), int(row[attribute] == HAS)) for image, row in rows.items()}
+    facts = ((f"{spec.image_folder}/{image}", *labels[image]) for image in chosen)
+    return Listing(tuple(Sample(file, label, attribute=has) for file, label, has in facts))
 
 
 def _numbers(root: Path, path: Path, start: int, columns: int) -> dict[str, list[str]]:

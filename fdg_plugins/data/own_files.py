@@ -141,7 +141,7 @@ class DatasetFile(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     def leaves_out(self, sample: Sample) -> bool:
         """Return whether an image is left out, by its own path or that of its mask."""
-        return sum(map(self.excludes, {sample.file, getattr(sample, "mask", sample.file)})) > 0
+        return sum(map(self.excludes, {sample.file, sample.mask or sample.file})) > 0
 
     @property
     def idle(self) -> list[str]:

@@ -16,7 +16,7 @@ import pydantic
 
 from fdg_plugins.data.folders import PARTS, check_names, existing_root, files_in, is_file, is_folder, refuse_outside
 from fdg_plugins.data.own_files import DatasetFile
-from fdg_plugins.data.specs import Listing, PairSample, SegmentationSpec
+from fdg_plugins.data.specs import Listing, Sample, SegmentationSpec
 from fdg_plugins.errors import DataError, first_problem, visible
 from fdg_plugins.storage import read_json
 
@@ -43,30 +43,30 @@ def list_pairs(root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFi
 
 def _in_folders(root: Path, spec: SegmentationSpec, domain: str, rules: DatasetFile) -> Listing:
     folder = existing_root(root, spec, domain) / spec.folder / domain
-    sides: list[dict[str, str]] = []  # of images and of masks: the names by stem
-    excluded: list[set[str]] = []
-    unused: list[str] = []
-    for part in PARTS:
-        names, others = files_in(root, folder / part, PAIR_SUFFIXES) if is_folder(folder / part) else ([], [])
-        unused += [f"{domain}/{part}/{name}" for name in others]
-        excluded.append({name for name in names if rules.excludes(f"{domain}/{part}/{name}")})
-        kept = [name for name in names if name not in excluded[-1]]
-        sides.append({stem_of(name): name for name in kept})
-        if len(sides[-1]) < len(kept):
-            twice = next(name for name in kept if sides[-1][stem_of(name)] != name)
-            raise DataError(f"folder {folder / part} has {visible(twice)} in two formats.", field="image")
-    (images, masks), forgiven = sides, {stem_of(name) for names in excluded for name in names}
+    (images, out, beside), (masks, masks_out, others) = (_side(root, folder / part, domain, rules) for part in PARTS)
+    forgiven = {stem_of(name) for name in out | masks_out}
     if single := sorted((images.keys() ^ masks.keys()) - forgiven):
         problem = f"{len(single):,} images or masks without the other"
         expected = f"such as {visible(single[0])}; expected files of equal names in images/ and masks/"
         raise DataError(f"folder {folder} has {problem}, {expected}.", field="images", public=f"it has {problem}.")
     paired = [(images[stem], masks[stem]) for stem in images.keys() & masks.keys()]
-    skipped = {*excluded[0], *images.values()} - {image for image, _ in paired}
+    skipped = (out | {*images.values()}) - {image for image, _ in paired}
     return Listing(
-        tuple(PairSample(f"{domain}/images/{image}", 0, f"{domain}/masks/{mask}") for image, mask in paired),
+        tuple(Sample(f"{domain}/images/{image}", 0, mask=f"{domain}/masks/{mask}") for image, mask in paired),
         tuple(f"{domain}/images/{name}" for name in skipped),
-        tuple(unused),
+        (*beside, *others),
     )
+
+
+def _side(root: Path, folder: Path, domain: str, rules: DatasetFile) -> tuple[dict[str, str], set[str], list[str]]:
+    """Return the names of images or masks by stem, those that are excluded, and the paths of all else in the folder."""
+    names, others = files_in(root, folder, PAIR_SUFFIXES) if is_folder(folder) else ([], [])
+    out = {name for name in names if rules.excludes(f"{domain}/{folder.name}/{name}")}
+    kept = [name for name in names if name not in out]
+    by_stem = {stem_of(name): name for name in kept}
+    if twice := [name for name in kept if by_stem[stem_of(name)] != name]:
+        raise DataError(f"folder {folder} has {visible(twice[0])} in two formats.", field="image")
+    return by_stem, out, [f"{domain}/{folder.name}/{name}" for name in others]
 
 
 # --- data lists ---
@@ -110,7 +110,7 @@ def _in_list(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules:
     tests = [entry for entry in (*content.test, *content.testing) if entry.label is not None]
     listed = {"training": content.training, "validation": content.validation, "test": tests}
     bases = (path.parent, root / spec.folder, root)
-    pairs: dict[str, PairSample] = {}
+    pairs: dict[str, Sample] = {}
     parts: dict[str, set[str]] = {}
     for part, entry in ((part, entry) for part, entries in listed.items() for entry in entries):
         image, mask = (_listed_file(name, bases, where) for name in (entry.image, entry.label))
@@ -118,7 +118,7 @@ def _in_list(root: Path, path: Path, spec: SegmentationSpec, domain: str, rules:
         if image in pairs or (rules.group_column and not group):
             expected = f"each once{f', with its {rules.group}' if rules.group_column else ''}"
             raise DataError(site=where, field="image", value=visible(image), expected=expected)
-        pairs[image] = PairSample(image, 0, mask, group=group)
+        pairs[image] = Sample(image, 0, group=group, mask=mask)
         if not rules.leaves_out(pairs[image]):
             parts.setdefault(part, set()).add(image)
     divided = parts if parts.keys() - {"training"} else {}

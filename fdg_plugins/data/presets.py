@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from fdg_plugins.data.augmentation import Epochs
 from fdg_plugins.data.decoding import PairForm
 from fdg_plugins.data.image_files import Example, FileSource, Purpose, SizedSample, View
-from fdg_plugins.data.specs import DatasetSpec, PairSample, Sample, SegmentationSpec
+from fdg_plugins.data.specs import DatasetSpec, Sample, SegmentationSpec
 from fdg_plugins.errors import SettingsError, load_extra
 from fdg_plugins.randomness import derive_seed
 
@@ -170,7 +170,6 @@ class PairFiles(FileSource[Pair]):
         return self.preset.fixed({IMAGE: torch.from_numpy(pixels), MASK: torch.from_numpy(classes)}, size)
 
     def _pixels(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        assert isinstance(sample, PairSample)
         return self.form.read(self.folder / sample.file, self.folder / sample.mask)
 
 

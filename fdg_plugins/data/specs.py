@@ -2,7 +2,7 @@
 """The records of data sets, by the form of their files, and the records of images and of what a domain holds."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -44,7 +44,7 @@ class DatasetSpec:
     title: str
     reference: str
     domains: FolderNames
-    classes: FolderNames
+    classes: Annotated[FolderNames, pydantic.Field(min_length=2)]
     channels: Channels
     dims: Annotated[int, pydantic.Field(ge=2, le=3)] = 2
     folder: Folder
@@ -209,36 +209,18 @@ class Sample:
     """One image: its ``label`` in [0, Y), and what it belongs to (``group``; empty: nothing is declared).
 
     ``file`` is its POSIX path below the data set's folder; of images in memory, the position in the order in which they
-    were distributed over the domains, e.g. ``00017``.
+    were distributed over the domains, e.g. ``00017``. An image with a ``mask``, the path of which may begin with
+    ``../``, has the label 0, as its pixels have classes. So has one with any number of classes, of which ``present``
+    has 1 for each class of the data set that the image has, else 0. ``attribute``: 1 if it has the data set's, else 0.
     """
 
     file: str
     label: int
-    group: str = field(default="", kw_only=True)
-
-
-@dataclass(frozen=True)
-class PairSample(Sample):
-    """An image with a mask, the POSIX path below the data set's folder; its pixels have classes, and ``label`` is 0.
-
-    Paths of a data list may begin with ``../``; all are below the data root.
-    """
-
-    mask: str
-
-
-@dataclass(frozen=True)
-class LabelsSample(Sample):
-    """An image with any number of classes: ``present`` has 1 for each class of the data set that it has, else 0."""
-
-    present: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class AttributeSample(Sample):
-    """An image with a class and an attribute, which is 1 if it has the data set's ``attribute`` and 0 if not."""
-
-    attribute: int
+    _: KW_ONLY
+    group: str = ""
+    mask: str = ""
+    present: tuple[int, ...] = ()
+    attribute: int = 0
 
 
 def without_suffix(file: str) -> str:

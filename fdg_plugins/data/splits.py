@@ -42,12 +42,12 @@ class Split:
         others = {sample.file for sample in (*self.train, *self.validation)}
         test = [sample for sample in self.test if sample.file not in others]
         parts = {"train": self.train, "validation": self.validation, "test": test}
-        lines = [f"{part} {_facts(sample)}\n" for part, samples in parts.items() for sample in samples]
+        lines = [
+            f"{part} {one.file} {one.label}{one.group and f' {one.group}'}\n"
+            for part, samples in parts.items()
+            for one in samples
+        ]
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
-
-
-def _facts(sample: Sample) -> str:
-    return f"{sample.file} {sample.label}" + (f" {sample.group}" if sample.group else "")
 
 
 def split_of(

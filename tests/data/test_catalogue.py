@@ -36,8 +36,8 @@ def test_names_are_those_of_sites_and_numbers_are_of_the_domains(name: str) -> N
     ("kind", "field", "value"),
     [
         *((ImageFolderSpec, "name", name) for name in (None, "x/d")),
-        *((ImageFolderSpec, "domains", value) for value in ("abc", ("a", "b", "a"), ("a",), ("a", "b/c"))),
-        *((ImageFolderSpec, "classes", value) for value in ((0, 1), ("k", "l\n"))),
+        *((ImageFolderSpec, "domains", value) for value in ("abc", (), ("a", "b", "a"), ("a", "b/c"))),
+        *((ImageFolderSpec, "classes", value) for value in ((0, 1), ("k",), ("k", "l\n"))),
         *((ImageFolderSpec, "channels", value) for value in ("3", 4)),
         *((ImageFolderSpec, "folder", "/data/xd"), (ImageFolderSpec, "protocol", "image_size=32")),
         *((ImageFolderSpec, "family", "photos"), (ImageFolderSpec, "known_bad", "a/k/1")),

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image, ImageFile
 
 from fdg_plugins.data import PACS, DomainData, check_images, open_domain, without_damaged
-from fdg_plugins.data.decoding import MOST_PIXELS, DamagedError, check_image, open_image, read_image
+from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
 from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.errors import DataError
-from tests.data.conftest import EACH, write_pacs
+from tests.data.conftest import EACH, refused, write_pacs
 
 
 def encoded(form: str, mode: str = "RGB", side: int = 48, **options: Any) -> bytes:
@@ -77,11 +77,8 @@ def test_what_cannot_be_decoded_or_would_lose_its_values_is_damaged(
 ) -> None:
     (tmp_path / "image.jpg").write_bytes(content)
     for look in (check_image, read_image):
-        with pytest.raises(DamagedError) as caught:
+        with refused("image", reason, "image.jpg"):
             look(tmp_path / "image.jpg")
-        assert reason in caught.value.reason
-        assert "image.jpg" in str(caught.value)
-        assert "image.jpg" not in caught.value.public
 
 
 def test_too_many_pixels_are_refused_from_the_header_and_pillows_limit_is_left(
@@ -98,9 +95,8 @@ def test_too_many_pixels_are_refused_from_the_header_and_pillows_limit_is_left(
             warnings.simplefilter("error")
             open_image(tmp_path / "huge.png", 2**31).close()
             for look in (check_image, read_image, open_image):
-                with pytest.raises(DamagedError) as caught:
+                with refused("image", f"expected at most {MOST_PIXELS:,}"):
                     look(tmp_path / "huge.png")
-                assert f"expected at most {MOST_PIXELS:,}" in caught.value.reason
     assert before == Image.MAX_IMAGE_PIXELS
 
 

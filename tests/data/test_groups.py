@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fdg_plugins.data import PACS, DomainData, Partition, Sample, open_domain, own_data
 from fdg_plugins.data.catalogue import VESSELS
-from fdg_plugins.data.specs import DatasetSpec, Listing, PairSample
+from fdg_plugins.data.specs import DatasetSpec, Listing
 from fdg_plugins.data.splits import Split, seeded_split, split_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.preparation.facts import likely_groups
@@ -54,10 +54,8 @@ def test_no_group_is_in_two_parts_and_validation_misses_a_tenth_by_less_than_a_g
     samples: list[Sample] = []
     for group, size in enumerate(sizes):
         files = [f"drive/{group}_{number}.png" for number in range(size)]
-        if masks:
-            samples += [PairSample(file, 0, f"{file}.mask", group=f"{group}") for file in files]
-        else:
-            samples += [Sample(file, group % 7, group=f"{group}") for file in files]
+        label, suffix = (0, ".mask") if masks else (group % 7, "")
+        samples += [Sample(file, label, group=f"{group}", mask=suffix and file + suffix) for file in files]
     spec: DatasetSpec = VESSELS if masks else PACS
     split = seeded_split(samples, spec, "drive", seed=seed, group="patient")
     assert sorted((*split.train, *split.validation), key=lambda one: one.file) == [*split.test]

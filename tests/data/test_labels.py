@@ -91,7 +91,7 @@ def test_the_loss_is_the_binary_cross_entropy_and_sums_add_up() -> None:
 
 def test_methods_that_need_one_class_of_a_sample_are_refused(scans: OwnData) -> None:
     job = {"dataset": scans.dataset.model_dump(), "target": "west", "task": "multilabel", "model": "convnet"}
-    assert make_plans({**job, "image_size": 32}, {}, {}, []).real.protocol.learned is MULTILABEL
+    assert make_plans({**job, "image_size": 32}, {}, {}, []).real.protocol.learned == MULTILABEL
     with pytest.raises(SettingsError) as caught:
         make_plans({**job, "task": "classification"}, {}, {}, [])
     assert caught.value.field == "task (FDG_TASK)"

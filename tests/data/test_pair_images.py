@@ -16,6 +16,7 @@ from fdg_plugins.data import DomainData, open_domain, training_epochs
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.lab.preparation.facts import look_at
+from tests.data.conftest import refused
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known
 
 nibabel = pytest.importorskip("nibabel")
@@ -102,9 +103,8 @@ def test_a_pair_of_which_viewers_turn_a_part_is_refused(tmp_path: Path, part: st
     if orientation == 1:
         assert FORM.read(image, mask)[0].shape == (3, 6, 6)
         return
-    with pytest.raises(DamagedError) as caught:
+    with refused("image", "EXIF orientation 3"):
         FORM.read(image, mask)
-    assert "EXIF orientation 3" in caught.value.reason
 
 
 def test_a_file_with_another_suffix_is_read_by_its_content_and_by_few_readers_only(tmp_path: Path) -> None:
@@ -166,16 +166,14 @@ def test_another_orientation_of_the_mask_and_too_many_voxels_are_refused(tmp_pat
     draw_volume(image, mask)
     mask.with_name("image.nii").write_bytes(mask.read_bytes()[:352])  # a header without any voxel
     for path in (image, mask.with_name("image.nii")):
-        with pytest.raises(DamagedError) as caught:
+        with refused("image", "has 120 pixels"):
             replace(VOLUMES, max_pixels=119).read(path, mask)
-        assert "has 120 pixels" in caught.value.reason
     draw_volume(tmp_path / "other.nii", mask, affine=np.diag([-0.5, 0.6, 3, 1]))
     nibabel.save(nibabel.Nifti1Image(np.zeros((6, 5), dtype=np.uint8), np.eye(4)), slice_ := tmp_path / "slice.nii")
     photo = saved(tmp_path / "photo.png", Image.new("RGB", (5, 6)))
     for form, one, other in ((VOLUMES, image, mask), (FORM, photo, slice_)):
-        with pytest.raises(DamagedError) as caught:
+        with refused("image", "another orientation"):
             form.read(one, other)
-        assert "another orientation" in caught.value.reason
 
 
 def broken(path: Path, kind: str) -> None:
@@ -195,8 +193,5 @@ def test_a_broken_nifti_file_is_one_sentence(tmp_path: Path, kind: str) -> None:
     image, mask = tmp_path / "a.nii", tmp_path / "b.nii"
     draw_volume(image, mask)
     broken(image, kind)
-    with pytest.raises(DamagedError) as caught:
+    with refused("image", "a.nii"):
         VOLUMES.read(image, mask)
-    assert "a.nii" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert "nii" not in caught.value.public

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import DomainData, open_domain, without_damaged
+from fdg_plugins.data import DomainData, Sample, open_domain, without_damaged
 from fdg_plugins.data.domains import find_damaged
-from fdg_plugins.data.specs import PairSample
 from fdg_plugins.errors import DataError
 from tests.data.conftest import move_out, refused
 from tests.data.pair_drawings import CLASSES, draw_photo, eyes, known
@@ -38,7 +37,7 @@ def test_images_and_masks_of_equal_stems_are_pairs_and_are_split(domain: Path) -
     (domain / "masks" / "notes.txt").touch()
     data = opened(domain)
     assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, COUNT)
-    assert data.test[3] == PairSample("left/images/03.png", 0, "left/masks/03.png")
+    assert data.test[3] == Sample("left/images/03.png", 0, mask="left/masks/03.png")
     assert (data.name, data.classes, data.skipped) == ("eyes/90-10@1", CLASSES, ())
     assert data.unused == ("1 files or folders (such as left/masks/notes.txt)",)
     assert opened(domain).digest == data.digest != opened(domain, seed=2).digest

@@ -26,9 +26,7 @@ from fdg_plugins.messages import Checked
 from fdg_plugins.storage import read_json, sha256_of, write_json
 
 Counts = Mapping[str, Mapping[str, int]]
-"""Images by domain (MNIST: by part) and class; with masks, pairs by domain under ``PAIRS``."""
-
-PAIRS = "pairs"
+"""Images by domain (MNIST: by part) and class; with masks, by domain under ``pairs``."""
 
 T = TypeVar("T")
 
@@ -53,11 +51,6 @@ class Verdict(NamedTuple):
         """Return whether the images differ from numbers that are certain."""
         return bool(self.differences) and self.release is not None and self.release.certain
 
-    @property
-    def matched(self) -> str | None:
-        """The name of the release that the images match, None if there is none."""
-        return self.release.name if self.release and not self.differences else None
-
 
 def count_images(root: Path, spec: KnownSpec, rules: DatasetFile = NO_RULES) -> Counts:
     """Count the images of the domains below the data root; a site may have only one of them.
@@ -72,7 +65,7 @@ def count_images(root: Path, spec: KnownSpec, rules: DatasetFile = NO_RULES) -> 
     if not found:
         raise DataError(f"folder {root / spec.folder} holds no domain; expected one of {', '.join(spec.domains)}.")
     if isinstance(spec, SegmentationSpec):
-        return {domain: {PAIRS: len(listing.images)} for domain, listing in found.items()}
+        return {domain: {"pairs": len(listing.images)} for domain, listing in found.items()}
     counts = {}
     for domain, listing in found.items():
         known_bad = [spec.classes.index(file.split("/")[-2]) for file in listing.skipped if not spec.described]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fdg_plugins.data.decoding import UPRIGHT, PairForm, check_image, ignored_orientation, open_image
 from fdg_plugins.data.presets import BYTES, preset_of
-from fdg_plugins.data.specs import KnownSpec, PairSample, Sample, SegmentationSpec, without_suffix
+from fdg_plugins.data.specs import KnownSpec, Sample, SegmentationSpec, without_suffix
 from fdg_plugins.errors import shorten
 from fdg_plugins.storage import sha256_of
 
@@ -55,7 +55,6 @@ def read_pair(root: Path, spec: SegmentationSpec, pair: Sample, max_pixels: int)
     Volumes are turned to the orientation RAS, and values have to suit the data set's own preset. Raises as
     :meth:`PairForm.read` does.
     """
-    assert isinstance(pair, PairSample)
     form = PairForm(spec, True, max_pixels, preset_of("", spec).intensity == BYTES)
     image, labels = form.read(root / spec.folder / pair.file, root / spec.folder / pair.mask)
     return image, labels[0]

@@ -69,7 +69,8 @@ def prepare(
             read_pair(root, spec, pair, max_pixels)
     verdict = judge(counts, spec)
     accepted = any_counts or not verdict.is_wrong
-    manifest = write_manifest(root, spec, verdict.matched) if accepted else None
+    matched = verdict.release.name if verdict.release and not verdict.differences else None
+    manifest = write_manifest(root, spec, matched) if accepted else None
     return Prepared(plan, written, len(plan.items) - written, counts, verdict, manifest)
 
 
