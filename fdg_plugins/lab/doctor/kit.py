@@ -169,13 +169,12 @@ def _private_scopes(kit: kits.Kit) -> dict[str, bool]:
     if not path.exists():
         return {}
     try:
-        return {str(scope.get("name")): any(map(_is_private, _filters(scope))) for scope in read_json(path)["scopes"]}
+        return {
+            str(scope.get("name")): any(map(_is_private, scope.get("task_result_filters") or ()))
+            for scope in read_json(path)["scopes"]
+        }
     except (TypeError, KeyError, AttributeError):
         raise SettingsError(field=f"scopes of {path}", value=None, expected="a list of scopes with filters") from None
-
-
-def _filters(scope: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return scope.get("task_result_filters") or []
 
 
 def _is_private(entry: Mapping[str, Any]) -> bool:
