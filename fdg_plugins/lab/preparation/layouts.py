@@ -155,7 +155,10 @@ def _annotated_images(spec: ImageFolderSpec, source: Source, remarks: list[str])
     chosen: set[tuple[str, str]] = set()
     for file in (file for file in source.files if file.lower().endswith(".json")):
         content = parse_json(source.read(file), f"file of annotations {file} in {source.name}")
-        chosen |= set(_chosen(content, spec))
+        try:
+            chosen |= set(_chosen(content, spec))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise DataError(f"annotations {file} in {source.name} lack or misplace {error}.") from error
     if missing := len({name for _, name in chosen} - images.keys()):
         remarks.append(f"{missing:,} annotated images are not in the source")
     return [Item(images[name], f"{folder}/{name}") for folder, name in sorted(chosen) if name in images]
