@@ -109,15 +109,19 @@ def moved(
     """Move ``parameters`` by ``factor`` times ``along``; on exit, restore them to the bit."""
     received = [parameter.detach().clone() for parameter in parameters]
     try:
-        with torch.no_grad():
-            for parameter, direction in zip(parameters, along, strict=True):
-                if isinstance(factor, torch.Tensor):  # its value is not waited for
-                    parameter.addcmul_(direction, factor)
-                else:
-                    parameter.add_(direction, alpha=factor)
+        _move(parameters, along, factor)
         yield
     finally:  # from a copy, because (w + e) - e equals w only up to rounding
         _copy_back(parameters, received)
+
+
+@torch.no_grad()
+def _move(parameters: Sequence[nn.Parameter], along: Sequence[torch.Tensor], factor: float | torch.Tensor) -> None:
+    for parameter, direction in zip(parameters, along, strict=True):
+        if isinstance(factor, torch.Tensor):  # its value is not waited for
+            parameter.addcmul_(direction, factor)
+        else:
+            parameter.add_(direction, alpha=factor)
 
 
 @contextmanager

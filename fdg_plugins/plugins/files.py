@@ -60,16 +60,20 @@ def load_file(path: Path) -> str:
     digest = sha256_of(path)
     with _LOCK:
         if name not in _LOADED or _LOADED[name].digest != digest:
-            _forget(name)
-            try:
-                _LOADED[name] = _Loaded(path, digest, _records_in(_executed(path, PREFIX + name)))
-                for registry, record in _LOADED[name].records:
-                    registry.add(record)
-            except FDGError:
-                _forget(name)
-                raise
+            _load(name, path, digest)
         _LOADED[name] = _LOADED[name]._replace(path=path.absolute())
     return name
+
+
+def _load(name: str, path: Path, digest: str) -> None:
+    _forget(name)
+    try:
+        _LOADED[name] = _Loaded(path, digest, _records_in(_executed(path, PREFIX + name)))
+        for registry, record in _LOADED[name].records:
+            registry.add(record)
+    except FDGError:
+        _forget(name)
+        raise
 
 
 def digest_of(name: str) -> str:

@@ -106,9 +106,10 @@ def _rows(
         for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
             derived, title = _cells(group.runs, rule, domains, kind.name), f"{group.label}, {kind.title}"
             yield _row(group, kind.name, title, rule, "ours", derived, **facts)._replace(factor=kind.factor)
-            for name in (f"{kind.name}_{number}" for number in range(len(group.runs[0].record.classes))):
-                if by_class := _cells(group.runs, rule, domains, name):
-                    yield _row(group, name, title, rule, "ours", by_class, **facts)._replace(words={})
+            names = [f"{kind.name}_{number}" for number in range(len(group.runs[0].record.classes))]
+            by_class = {name: found for name in names if (found := _cells(group.runs, rule, domains, name))}
+            for name, found in by_class.items():
+                yield _row(group, name, title, rule, "ours", found, **facts)._replace(words={})
     for printed in _printed(group, against) if against else ():
         if any(printed.cells.keys() & cells.keys() for cells in ours.values()):
             yield from _beside(group, printed, ours, facts, remarks)
