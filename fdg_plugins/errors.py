@@ -8,7 +8,6 @@ a second text for others, :attr:`FDGError.public`: a category and counts.
 
 import difflib
 import json
-import math
 import reprlib
 import sysconfig
 import traceback
@@ -243,26 +242,6 @@ def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()
 def is_number(value: Any) -> bool:
     """Return whether ``value`` is an integer or float (not a boolean or NaN) in [-LARGEST, LARGEST]."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
-
-
-def check_number(name: str, value: Any, *, above: float | None = None, at_most: float = math.inf) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a number in [0, ``at_most``] of at most ``LARGEST``.
-
-    If ``above`` is given, it replaces 0 as an exclusive bound.
-    """
-    if is_number(value) and (value >= 0 if above is None else value > above) and value <= at_most:
-        return
-    wanted = "a finite number of at least 0" if above is None else f"a finite number above {above}"
-    if above is None and at_most < math.inf:
-        wanted = f"a number from 0 to {at_most}"
-    raise SettingsError(field=name, value=value, expected=wanted)
-
-
-def check_count(name: str, value: Any, *, at_least: int, at_most: int) -> None:
-    """Raise ``SettingsError`` unless ``value`` is a whole number in [``at_least``, ``at_most``]."""
-    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
-        wanted = f"a whole number of at least {at_least}, and of at most {at_most:,}"
-        raise SettingsError(field=name, value=value, expected=wanted)
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+from pydantic import Field
 from typer import Option
 
 from fdg_plugins.cli.console import say, warn
@@ -24,6 +25,8 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorte
 ProtocolName = Literal[
     "paper", "quick", "fedomg", "fedomg-fl", "fediir", "fediir-many", "feddim", "feddim-many", "feddg-ga"
 ]
+
+AT_ONCE = Annotated[int, Field(ge=1, le=10_000)] | None  # sites, or runs, that compute at the same time
 
 PluginFiles = Annotated[
     list[Path] | None,

@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+from pydantic import Field
 from rich.console import Console
 from typer import Argument, Option
 
 from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.jobs import foreign_components
-from fdg_plugins.errors import DataError, SettingsError, check_count, check_number, counted
+from fdg_plugins.errors import DataError, SettingsError, counted
 from fdg_plugins.flare.trackers import tracked
 from fdg_plugins.lab.engine.run import RunDisplay, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
@@ -33,13 +34,12 @@ from fdg_plugins.lab.sweep.run import (
     listening,
     make_folder,
 )
+from fdg_plugins.plugins.fields import check_value
 from fdg_plugins.plugins.methods import REFERENCES
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
 from fdg_plugins.storage import check_outside, read_json, write_json
-
-MOST_AT_ONCE = 10_000
 
 
 def run(
@@ -101,10 +101,8 @@ def run(
     chosen, values = options.choose_data(dataset, data_root), options.read_values(settings)
     values |= {} if sites is None else {"sites": sites}
     seed, at_once, share = (values.pop(name, None) for name in ("seed", "at_once", "participation"))
-    if at_once is not None:
-        check_count("at_once", at_once, at_least=1, at_most=MOST_AT_ONCE)
-    if share is not None:
-        check_number("participation", share, above=0, at_most=1)
+    check_value("at_once", at_once, options.AT_ONCE)
+    check_value("participation", share, Annotated[float, Field(gt=0, le=1)] | None)
     if what in REFERENCES and (engine or at_once or share):
         raise SettingsError(f"{what} is a reference, in one process: no --engine, at_once or participation.")
     with options.brought_networks(values) as networks:

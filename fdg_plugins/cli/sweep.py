@@ -11,14 +11,14 @@ from typer import Argument, Option
 
 from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
-from fdg_plugins.errors import check_count, counted
+from fdg_plugins.errors import counted
 from fdg_plugins.lab.sweep.execute import REASON_FILE, Runner, Store, printing
 from fdg_plugins.lab.sweep.machine import find_machine
 from fdg_plugins.lab.sweep.plan import as_json, read_settings
 from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
 from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, held, listening
+from fdg_plugins.plugins.fields import check_value
 
-MOST_AT_ONCE = 10_000
 OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run
 
 
@@ -62,8 +62,7 @@ def sweep(
     values |= {} if sites is None else {"sites": (sites,)}
     at_once, parallel, keep_models = (values.pop(name, (None,))[0] for name in OF_THE_CALL)
     for name, number in (("at_once", at_once), ("parallel", parallel)):
-        if number is not None:
-            check_count(name, number, at_least=1, at_most=MOST_AT_ONCE)
+        check_value(name, number, options.AT_ONCE)
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
     lists = {"methods": methods, "targets": targets, "seeds": seeds}
     asked |= {name: tuple(map(str.strip, text.split(","))) for name, text in lists.items() if text is not None}

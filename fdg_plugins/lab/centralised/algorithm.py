@@ -12,15 +12,17 @@ after another for GroupDRO and IGA.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from pydantic import Field
 
-from fdg_plugins.errors import check_count, check_number
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.plugins.fields import NotNegative, check_fields
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 MOST_STEPS = 10_000_000
+WarmUp = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 State = Mapping[str, torch.Tensor]
@@ -42,7 +44,7 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """The settings of an algorithm and its step. A subclass checks its settings on construction.
+    """The settings of an algorithm and its step, whose values are checked by their annotations.
 
     ``name`` identifies the algorithm in commands and records, ``title`` in tables and figures.
     ``needs_labelled_images``: whether the algorithm is defined only for tasks with one class per image. ``pools``:
@@ -53,6 +55,9 @@ class Algorithm:
     title: ClassVar[str]
     needs_labelled_images: ClassVar[bool] = False
     pools: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def restarts_at(self) -> int | None:
@@ -160,12 +165,8 @@ class AnnealedPenalty(Algorithm):
 
     early_strength: ClassVar[float] = 1.0
 
-    strength: float
-    warm_up: int
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
-        check_count("warm_up", self.warm_up, at_least=0, at_most=MOST_STEPS)
+    strength: NotNegative
+    warm_up: WarmUp
 
     @property
     def restarts_at(self) -> int | None:

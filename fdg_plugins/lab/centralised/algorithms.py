@@ -12,7 +12,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import log_softmax, one_hot, softmax
 
-from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import (
     Algorithm,
     AnnealedPenalty,
@@ -20,11 +19,13 @@ from fdg_plugins.lab.centralised.algorithm import (
     ComputeGradients,
     Loss,
     State,
+    WarmUp,
     all_images,
     by_domain,
     domain_risks,
 )
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.plugins.fields import NotNegative, Share
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 LOG_WEIGHTS = "log_weights"
@@ -71,8 +72,8 @@ class CentralisedIRM(AnnealedPenalty):
     title: ClassVar[str] = "IRM"
     needs_labelled_images: ClassVar[bool] = True
 
-    strength: float = 100.0
-    warm_up: int = 500
+    strength: NotNegative = 100.0
+    warm_up: WarmUp = 500
 
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
         """Return the mean of the domains' invariance penalties, a scalar."""
@@ -106,8 +107,8 @@ class CentralisedVREx(AnnealedPenalty):
     name: ClassVar[str] = "vrex"
     title: ClassVar[str] = "V-REx"
 
-    strength: float = 10.0
-    warm_up: int = 500
+    strength: NotNegative = 10.0
+    warm_up: WarmUp = 500
 
     def penalty(self, logits: Sequence[torch.Tensor], risks: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
         """Return the variance of the ``risks [m]``, a scalar; logits and batches are not used."""
@@ -144,10 +145,7 @@ class CentralisedGroupDRO(Algorithm):
     name: ClassVar[str] = "groupdro"
     title: ClassVar[str] = "GroupDRO"
 
-    step_size: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_number("step_size", self.step_size)
+    step_size: NotNegative = 0.01
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return uniform weights as ``log q [m]``, float64, on the model's device."""
@@ -207,10 +205,7 @@ class CentralisedIGA(Algorithm):
     name: ClassVar[str] = "iga"
     title: ClassVar[str] = "IGA"
 
-    strength: float = 1000.0
-
-    def __post_init__(self) -> None:
-        check_number("strength", self.strength)
+    strength: NotNegative = 1000.0
 
     def loss(
         self, model: ExtractorClassifier, batches: Sequence[Batch], step: int, state: State, task: Task = DEFAULT_TASK
@@ -252,10 +247,7 @@ class CentralisedFish(Algorithm):
     name: ClassVar[str] = "fish"
     title: ClassVar[str] = "Fish"
 
-    meta_step: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_number("meta_step", self.meta_step, at_most=1.0)
+    meta_step: Share = 0.5
 
     def update(
         self,

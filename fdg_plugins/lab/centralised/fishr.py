@@ -25,22 +25,24 @@ follows the authors' own form, on the classifier only.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from pydantic import Field
 from torch import nn
 
-from fdg_plugins.errors import check_number
 from fdg_plugins.lab.centralised.algorithm import (
     AnnealedPenalty,
     Batch,
     Loss,
     State,
+    WarmUp,
     all_images,
     by_domain,
     domain_risks,
 )
 from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.plugins.fields import NotNegative
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 
 AVERAGES = "variance_averages"
@@ -102,13 +104,10 @@ class CentralisedFishr(AnnealedPenalty):
     needs_labelled_images: ClassVar[bool] = True
     early_strength: ClassVar[float] = 0.0
 
-    strength: float = 1000.0
-    warm_up: int = 1500
-    ema: float = 0.95
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("ema", self.ema, at_most=1 - 1e-9)  # with 1, the averages would never learn anything
+    strength: NotNegative = 1000.0
+    warm_up: WarmUp = 1500
+    # With 1, the averages would never learn anything.
+    ema: Annotated[float, Field(ge=0, le=1 - 1e-9, allow_inf_nan=False)] = 0.95
 
     def begin(self, model: ExtractorClassifier, num_domains: int) -> State:
         """Return the averages ``[m, P]`` before the first step, zeros on the device of the classifier."""

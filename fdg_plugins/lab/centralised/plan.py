@@ -11,14 +11,17 @@ masks, which DomainBed does not have, rate and batches are those of the federate
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.errors import SettingsError, check_choice, check_count, did_you_mean
+from fdg_plugins.errors import SettingsError, check_choice, did_you_mean
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, AnnealedPenalty
 from fdg_plugins.plans import job_settings, make_plans
 from fdg_plugins.plugins.composition import BASE, parse_method
+from fdg_plugins.plugins.fields import check_fields, check_value
 from fdg_plugins.plugins.files import files_behind, load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
 from fdg_plugins.settings.defaults import protocol_settings
@@ -31,6 +34,7 @@ from fdg_plugins.tasks import TASKS
 ADAM = "adam"
 OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
+Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
 PLAN_FILE = "plan.json"
 CUSTOM = Path("app_server", "custom")  # as in a job: the plug-in files that a plan uses
@@ -64,13 +68,12 @@ class Schedule:
     """
 
     optimizer: str = ADAM
-    steps: int = DOMAINBED_STEPS
-    checkpoint_every: int = 300
+    steps: Steps = DOMAINBED_STEPS
+    checkpoint_every: Steps = 300
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_count("steps", self.steps, at_least=1, at_most=MOST_STEPS)
-        check_count("checkpoint_every", self.checkpoint_every, at_least=1, at_most=MOST_STEPS)
+        check_fields(self)
 
     @property
     def checkpoints(self) -> int:
@@ -179,12 +182,12 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None:
     """Raise ``SettingsError`` for values that are each in range but contradict each other."""
-    check_count("batch_size", protocol.batch_size, at_least=LEAST_BATCH, at_most=LARGEST_BATCH)
+    check_value("batch_size", protocol.batch_size, Annotated[int, Field(ge=LEAST_BATCH, le=LARGEST_BATCH)])
     if algorithm.needs_labelled_images and not TASKS.get(protocol.task).one_class_per_image:
         expected = f"one of images with one class each, which the algorithm {algorithm.name!r} needs"
         raise SettingsError(field="task", value=protocol.task, expected=expected)
     if isinstance(algorithm, AnnealedPenalty) and algorithm.strength:  # which would else never apply
-        check_count("warm_up", algorithm.warm_up, at_least=0, at_most=schedule.steps - 1)
+        check_value("warm_up", algorithm.warm_up, Annotated[int, Field(lt=schedule.steps)])
 
 
 def write_plan(plan: Plan, job: Path) -> None:
