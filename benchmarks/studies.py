@@ -58,7 +58,9 @@ OTHERS = (
     "fedsam,mofedsam,fednova,harmofl,fedcsa,arfl,am,rsc,fedadg,stablefdg,fedlgf,perfedavg,fedrod,fedpac,fedbabu,fedas"
 )
 HEAD_STEP = f"--methods fedomg {FROZEN} --set fedomg:server_lr=0.05,0.1,0.25,0.5"
-WHOLE = f"{OF_NINE} {PRETRAINED} --set channels_last=true --set learning_rate=0.01".replace(NINE, f"{NINE},scaffold")
+# With frozen features, half a step was better for FedOMG than a whole one; both are run with the whole network.
+HALF = "--set fedomg:server_lr=0.5,1 --set fedomg+iir:server_lr=0.5 --set fedomg+ga:server_lr=0.5"
+WHOLE = f"--methods {NINE},scaffold {HALF} {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
 # FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, the length of the direction,
 # or local epochs.
 SCRATCH = (
@@ -89,6 +91,11 @@ STUDIES = {
     "office_head_step": f"--dataset officecaltech10 {HEAD_STEP}",
     "office_head_step_more": (
         f"--dataset officecaltech10 --methods fedavg,fedomg --seeds 1,2 {FROZEN} --set fedomg:server_lr=0.25,0.5"
+    ),
+    "office_head_more": f"--dataset officecaltech10 --methods fedga,feddim,fediir,fedprox,fedsr --seeds 1,2 {FROZEN}",
+    "office_head_composed": (
+        f"--dataset officecaltech10 --methods fedomg+iir,fedomg+ga --seeds 0,1,2 {FROZEN} "
+        "--set fedomg+iir:server_lr=0.5 --set fedomg+ga:server_lr=0.5"
     ),
     "pacs_head_others": f"--dataset pacs --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "office_head_others": f"--dataset officecaltech10 --methods {OTHERS} {FROZEN} {MOFEDSAM}",
