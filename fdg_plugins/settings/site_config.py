@@ -8,6 +8,7 @@ The file is keyed by site name, because all sites of a simulator share one file:
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -162,14 +163,20 @@ def _variable(field: str) -> str:
 def _content(path: Path) -> Any:
     try:
         found = path.stat() if path.is_file() else None
-        return _read(path, found and (found.st_ino, found.st_mtime_ns, found.st_size))
+        return _read(_File(path, found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)))
     except DataError as error:
         raise DataError(str(error), public="its config cannot be read as JSON.") from error
 
 
-@lru_cache(maxsize=1)  # the sites of a simulation, which may be thousands, share one file
-def _read(path: Path, _state: object) -> Any:
-    return read_json(path)
+@dataclass(frozen=True)
+class _File:
+    path: Path = field(compare=False)  # the sites of a simulation, which may be thousands, have links to one file
+    state: tuple[int, ...] | None
+
+
+@lru_cache(maxsize=1)
+def _read(file: _File) -> Any:
+    return read_json(file.path)
 
 
 def _entry(site: str, content: Any, path: Path, *, shared: bool) -> dict[str, Any]:

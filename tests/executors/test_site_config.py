@@ -4,13 +4,16 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.settings import site_config
 from fdg_plugins.settings.protocol import OTHER_VARIABLES
 from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, SiteConfig, read_site_config, update_site_config
+from fdg_plugins.storage import read_json
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 
@@ -46,6 +49,20 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
     assert read_site_config("photo", file, {}) == SiteConfig()
     with pytest.raises(SettingsError):
         read_site_config("photo", file, {}, shared=False)
+
+
+def test_links_to_one_file_are_read_once_until_it_changes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As thousands of simulated sites have them."""
+    reads = Mock(wraps=read_json)
+    monkeypatch.setattr(site_config, "read_json", reads)
+    write(file, {"photo": {"workers": 1}, "sketch": {"workers": 2}})
+    other = file.with_name("link.json")
+    other.hardlink_to(file)
+    assert read_site_config("photo", file, {}).workers == 1
+    assert read_site_config("sketch", other, {}).workers == 2
+    reads.assert_called_once_with(file)
+    write(file, {"sketch": {"workers": 3, "domain": "sketch"}})
+    assert read_site_config("sketch", other, {}).workers == 3
 
 
 @pytest.mark.parametrize(
