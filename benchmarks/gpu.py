@@ -81,9 +81,9 @@ def our_round(size: Size, way: Way, device: torch.device) -> Callable[[], object
     training, validation = _images(size, device)
 
     def compute() -> None:
-        evaluate(model, validation, policy, _never)
-        train_locally(model, LocalRisk(), [training], optimizer, policy, _never, lambda *_: None)
-        evaluate(model, validation, policy, _never)
+        evaluate(model, validation, policy)
+        train_locally(model, LocalRisk(), [training], optimizer, policy)
+        evaluate(model, validation, policy)
 
     return compute
 
@@ -151,10 +151,6 @@ def _images(size: Size, device: torch.device) -> tuple[list[tuple[torch.Tensor, 
     if device.type == "cuda":
         images, labels = images.pin_memory(), labels.pin_memory()
     return [(images, labels)] * size.batches, [(images, labels)] * max(1, size.batches // EVALUATED)
-
-
-def _never() -> bool:
-    return False
 
 
 def main(arguments: list[str] | None = None) -> None:

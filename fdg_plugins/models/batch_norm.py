@@ -66,7 +66,7 @@ def counting_inputs(layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, Chan
 
     with ExitStack() as hooks:
         for name, layer in layers.items():
-            hooks.callback(layer.register_forward_pre_hook(partial(add, name)).remove)
+            hooks.enter_context(layer.register_forward_pre_hook(partial(add, name)))
         yield found
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 ShouldStop = Callable[[], bool]
+OnEpoch = Callable[[int, float], object]  # number and mean loss of an epoch
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def train_locally(
     epochs: Iterable[Batches],
     optimizer: torch.optim.Optimizer,
     policy: DevicePolicy,
-    should_stop: ShouldStop,
-    on_epoch: Callable[[int, float], None],
+    should_stop: ShouldStop = lambda: False,
+    on_epoch: OnEpoch = lambda epoch, loss: None,
 ) -> LocalTraining:
     """Train ``model`` in place with one pass over each of ``epochs``; return losses, steps and duration.
 
@@ -86,9 +87,7 @@ def train_locally(
         objective.prepare(model)
         total = torch.zeros((), dtype=torch.float64, device=policy.device)
         seen = 0
-        for images, targets in batches:
-            if should_stop():
-                raise Stopped
+        for images, targets in placed(batches, policy, should_stop):
             loss = _step(model, objective, images, targets, optimizer, policy)
             # Sum on the device: reading the loss after every step would stall an accelerator.
             total += loss.double() * len(targets)
@@ -117,9 +116,6 @@ def _step(
     optimizer: torch.optim.Optimizer,
     policy: DevicePolicy,
 ) -> torch.Tensor:
-    targets = targets.to(policy.device, non_blocking=True)
-    images = policy.images(images)
-
     def compute_gradients() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with policy.autocast():
@@ -136,7 +132,7 @@ def evaluate(
     model: torch.nn.Module,
     batches: Batches,
     policy: DevicePolicy,
-    should_stop: ShouldStop,
+    should_stop: ShouldStop = lambda: False,
     task: Task = DEFAULT_TASK,
     size: int | None = None,
     observe: Callable[[torch.Tensor, torch.Tensor], None] | None = None,

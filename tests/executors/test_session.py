@@ -57,7 +57,7 @@ def train(
     kept: Kept | None = None,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainResult:
-    return site.train(state, number, lambda: False, on_epoch, kept=kept)
+    return site.train(state, number, on_epoch, kept=kept)
 
 
 def moved(state: State, update: State) -> State:
@@ -65,7 +65,7 @@ def moved(state: State, update: State) -> State:
 
 
 def judge(site: SiteSession, state: State, split: Literal["validation", "test"]) -> Evaluation:
-    return site.evaluate(site.load(state), split, lambda: False)
+    return site.evaluate(site.load(state), split)
 
 
 def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> None:
@@ -161,15 +161,15 @@ def test_fine_tuned_model_is_reestimated(data_root: Path, monkeypatch: pytest.Mo
     judged: list[tuple[ExtractorClassifier, State]] = []
     evaluate: Any = SiteSession.evaluate
 
-    def keep(self: SiteSession, model: ExtractorClassifier, split: str, should_stop: Any) -> Any:
+    def keep(self: SiteSession, model: ExtractorClassifier, split: str) -> Any:
         judged.append((model, {name: value.clone() for name, value in model.state_dict().items()}))
-        return evaluate(self, model, split, should_stop)
+        return evaluate(self, model, split)
 
     monkeypatch.setattr(SiteSession, "evaluate", keep)
     site = session(data_root, objective=objective, batch_norm="reestimate")
-    site.evaluate_own(initial(site), 0, lambda: False)
+    site.evaluate_own(initial(site), 0)
     (model, state) = judged[-1]
-    images = site._training_images(lambda: False, shuffled=True)
+    images = site._training_images(shuffled=True)
     statistics.reestimate(model, batch_norm_layers(model), images, site.policy)
     names = [name for name in state if "running" in name]
     assert names
