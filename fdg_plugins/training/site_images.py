@@ -23,7 +23,7 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
-from fdg_plugins.data.skew import EQUAL_PARTS, MIX
+from fdg_plugins.data.splits import EQUAL_PARTS, MIX
 from fdg_plugins.errors import Stopped
 from fdg_plugins.settings.defaults import allotted_sites
 from fdg_plugins.settings.protocol import Protocol
