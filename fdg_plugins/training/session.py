@@ -25,18 +25,21 @@ from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
 from fdg_plugins.training.loop import (
+    BACKEND,
     Batches,
     DevicePolicy,
     LocalTraining,
     OnEpoch,
     ShouldStop,
+    check_compiler,
+    device_policy,
     evaluate,
     placed,
     train_locally,
+    why_slow,
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate

@@ -27,7 +27,7 @@ from fdg_plugins.training import statistics
 from fdg_plugins.training.loop import DevicePolicy
 from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
-from fdg_plugins.training.precision import CPU_FEATURES, device_policy, suited_precision
+from fdg_plugins.training.loop import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 
