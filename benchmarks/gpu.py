@@ -27,8 +27,7 @@ from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.settings.protocol import AUTO, Protocol
-from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
-from fdg_plugins.training.loop import BACKEND, device_policy, suited_precision
+from fdg_plugins.training.loop import BACKEND, DevicePolicy, device_policy, evaluate, suited_precision, train_locally
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation

@@ -26,8 +26,8 @@ from fdg_plugins.data.domains import (
 )
 from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
 from fdg_plugins.data.own_files import own_data
-from fdg_plugins.data.splits import Partition
 from fdg_plugins.data.specs import AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
+from fdg_plugins.data.splits import Partition
 
 __all__ = [
     "DATASETS",

@@ -355,9 +355,7 @@ class SiteSession:
         with calling("objective", self.objective):
             return scores, report(model, *self._seen(model))
 
-    def _seen(
-        self, model: ExtractorClassifier, *, shuffled: bool = False
-    ) -> tuple[Iterator[FeatureBatch], int]:
+    def _seen(self, model: ExtractorClassifier, *, shuffled: bool = False) -> tuple[Iterator[FeatureBatch], int]:
         """Return the features of the training split, computed on reading, and the number of classes."""
         images = self._training_images(shuffled=shuffled)
         return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)

@@ -24,10 +24,9 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
-from fdg_plugins.training.loop import DevicePolicy
+from fdg_plugins.training.loop import CPU_FEATURES, DevicePolicy, device_policy, suited_precision
 from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
-from fdg_plugins.training.loop import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 
