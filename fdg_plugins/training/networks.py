@@ -8,12 +8,12 @@ then replace.
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.network import evaluation_mode
@@ -21,9 +21,7 @@ from fdg_plugins.objectives import build_network, image_shape
 from fdg_plugins.settings.protocol import Protocol
 
 WORTH_A_THREAD = 2.5e8
-"""Multiplications of a batch's forward pass, as torch counts them, for each thread beyond the first.
-
-docs/benchmarks.md has what was measured.
+"""Multiplications of a batch's forward pass for each thread beyond the first; docs/benchmarks.md has what was measured.
 
 Threads wait for each other after each layer. Where layers are small, or other processes use the cores, that takes
 longer than the arithmetic.
@@ -67,9 +65,7 @@ class SharedNetworks:
         self.built(protocol, num_classes)
         if self._work is None:
             tried = build_network(protocol, num_classes)  # a pass may leave something in it
-            with FlopCounterMode(display=False) as counter, evaluation_mode(tried), torch.no_grad():
-                tried(torch.zeros(1, *image_shape(protocol)))
-            self._work = counter.get_total_flops() / 2 * protocol.batch_size
+            self._work = multiplications(tried, torch.zeros(image_shape(protocol))) * protocol.batch_size
         return max(1, min(most, int(self._work // WORTH_A_THREAD)))
 
 
@@ -114,3 +110,24 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
             kind((name, _copied(one, memo)) for name, one in value.items()) if is_dict else copy.deepcopy(value, memo)
         )
     return memo[id(value)]
+
+
+@torch.no_grad()
+def multiplications(network: nn.Module, image: torch.Tensor) -> int:
+    """Return roughly the number of multiplications of a forward pass for an image ``[C, H, W]`` or ``[C, H, W, Z]``.
+
+    Each value of a layer's result takes as many as the layer has weights for one of its channels.
+    """
+    found = [0]
+
+    def add(layer: nn.Module, _: Any, result: Any) -> None:
+        values = result[0] if isinstance(result, tuple) else result
+        if isinstance(values, torch.Tensor):
+            weights = [one for one in layer.parameters(recurse=False) if one.ndim > 1]
+            found.extend(values.numel() * one.numel() // len(one) for one in weights)
+
+    with evaluation_mode(network), ExitStack() as hooks:
+        for layer in network.modules():
+            hooks.enter_context(layer.register_forward_hook(add))
+        network(image[None])
+    return sum(found)
