@@ -71,7 +71,7 @@ def run(sites: Mapping[str, SiteSession], model: GlobalModel, rounds: int) -> No
             probed, penalised = gradients(site, model.state)
             ratios.append(float(penalised.norm() / probed.norm()))
             cosines.append(float(torch.nn.functional.cosine_similarity(penalised, probed, dim=0)))
-            losses.append(site.evaluate(site.load(model.state), "validation", lambda: False).loss)
+            losses.append(site.evaluate(site.load(model.state), "validation").loss)
         found = [statistics.mean(values) for values in (ratios, cosines, losses)]
         line = "  round {}: length {:.3g}, cosine {:.3f}, validation loss {:.3g}"
         print(line.format(number + 1, *found), flush=True)  # noqa: T201
@@ -86,7 +86,7 @@ def reestimate(sites: Mapping[str, SiteSession], model: GlobalModel) -> None:
         return
     found = SiteStatistics(model.reestimated, {name: len(site.data.train) for name, site in sites.items()})
     for name, site in sites.items():
-        found.take(name, FLModel(metrics=site.statistics(model.state, lambda: False)))
+        found.take(name, FLModel(metrics=site.statistics(model.state)))
     model.replace(found.pooled())
 
 
@@ -96,7 +96,7 @@ def gradients(site: SiteSession, state: Mapping[str, torch.Tensor]) -> tuple[tor
     site.objective.local({}, model)
     model.train()
     penalised = gradient_report(model.classifier, classifier_parameters(model), seen_in_training(site, model))
-    return vector(site.probe(state, lambda: False)), vector(penalised)
+    return vector(site.probe(state)), vector(penalised)
 
 
 def seen_in_training(site: SiteSession, model: ExtractorClassifier) -> Iterator[FeatureBatch]:
@@ -123,7 +123,7 @@ def vector(report: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def step(sites: Mapping[str, SiteSession], model: GlobalModel, number: int) -> bool:
     """Train at every site and move the model by the mean update; return whether it is finite."""
-    trained = [site.train(model.state, number, lambda: False, lambda epoch, loss: None) for site in sites.values()]
+    trained = [site.train(model.state, number) for site in sites.values()]
     updates = [one.update for one in trained]
     try:
         model.apply({name: torch.stack([one[name].double() for one in updates]).mean(dim=0) for name in updates[0]})

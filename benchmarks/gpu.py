@@ -27,8 +27,7 @@ from cases.training import LEARNING_RATE, MOMENTUM, random_batch
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.settings.protocol import AUTO, Protocol
-from fdg_plugins.training.loop import DevicePolicy, evaluate, train_locally
-from fdg_plugins.training.precision import BACKEND, device_policy, suited_precision
+from fdg_plugins.training.loop import BACKEND, DevicePolicy, device_policy, evaluate, suited_precision, train_locally
 
 CLASSES = 7  # PACS
 EVALUATED = 4  # one batch in so many is for validation
@@ -81,9 +80,9 @@ def our_round(size: Size, way: Way, device: torch.device) -> Callable[[], object
     training, validation = _images(size, device)
 
     def compute() -> None:
-        evaluate(model, validation, policy, _never)
-        train_locally(model, LocalRisk(), [training], optimizer, policy, _never, lambda *_: None)
-        evaluate(model, validation, policy, _never)
+        evaluate(model, validation, policy)
+        train_locally(model, LocalRisk(), [training], optimizer, policy)
+        evaluate(model, validation, policy)
 
     return compute
 
@@ -151,10 +150,6 @@ def _images(size: Size, device: torch.device) -> tuple[list[tuple[torch.Tensor, 
     if device.type == "cuda":
         images, labels = images.pin_memory(), labels.pin_memory()
     return [(images, labels)] * size.batches, [(images, labels)] * max(1, size.batches // EVALUATED)
-
-
-def _never() -> bool:
-    return False
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -133,7 +133,7 @@ def _walk(objective: Objective, start: Point, site: Site, steps: int = 12, **kno
 
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     policy = DevicePolicy(torch.device("cpu"))
-    train_locally(model, local, [batches()], optimizer, policy, lambda: False, lambda epoch, loss: None)
+    train_locally(model, local, [batches()], optimizer, policy)
     before = dict(_model(start).named_parameters())
     update = {name: value.detach() - before[name].detach() for name, value in model.named_parameters()}
     return Walk(
@@ -430,7 +430,7 @@ def _trained(
     local = objective.local({}, model, SiteRound(class_counts=tuple(labels.bincount(minlength=10).tolist())))
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, weight_decay=1e-3)
     policy, batches = DevicePolicy(torch.device("cpu")), [(images, labels)] * 150
-    train_locally(model, local, [batches], optimizer, policy, lambda: False, lambda *_: None)
+    train_locally(model, local, [batches], optimizer, policy)
     return model.eval()
 
 

@@ -25,7 +25,7 @@ def rows(quick: bool = False) -> list[Row]:
         [
             lambda: lap("ours", our_training(ours, batches)),
             lambda: lap("plain", plain_training(plain, batches)),
-            lambda: lap("our evaluation", lambda: evaluate(ours, batches, CPU, _never)),
+            lambda: lap("our evaluation", lambda: evaluate(ours, batches, CPU)),
             lambda: lap("plain evaluation", lambda: evaluate_plainly(plain, batches)),
         ],
         repetitions,
@@ -45,14 +45,10 @@ def rows(quick: bool = False) -> list[Row]:
 def our_training(model: ExtractorClassifier, batches: Batches, policy: DevicePolicy = CPU) -> Callable[[], object]:
     """Return one pass of a site's own loop over ``batches``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    return lambda: train_locally(model, LocalRisk(), [batches], optimizer, policy, _never, lambda *_: None)
+    return lambda: train_locally(model, LocalRisk(), [batches], optimizer, policy)
 
 
 def plain_training(model: ExtractorClassifier, batches: Batches) -> Callable[[], object]:
     """Return one pass of the plain loop over ``batches``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     return lambda: train_plainly(model, batches, optimizer)
-
-
-def _never() -> bool:
-    return False

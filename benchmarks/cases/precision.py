@@ -2,7 +2,7 @@
 """A site's local training in bfloat16 with channels last, as ``precision: auto`` chooses it, against float32.
 
 What channels last alone does is a row of its own. The ratio decides for which processors ``auto`` means bfloat16
-(``fdg_plugins.training.precision``).
+(``fdg_plugins.training.loop``).
 """
 
 import torch

@@ -9,7 +9,7 @@ A site finds its data root, opens its domain once and builds a loader for every 
     epochs = training_epochs(data, image_size=224, batch_size=16, seed=1, scope=("site-1", round_number), epochs=5)
 
 ``catalogue`` has the data sets, ``specs`` their records; ``own_files`` describes a user's own. A domain is listed by
-names (``listing``, ``pairs``) or read as a whole (``published``), split (``splits``, ``skew``) and opened
+names (``listing``, ``pairs``) or read as a whole (``published``), split (``splits``) and opened
 (``domains``). ``decoding`` reads a file; ``image_files`` with ``augmentation``, or ``presets`` of images with masks,
 make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
 """
@@ -26,8 +26,8 @@ from fdg_plugins.data.domains import (
 )
 from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
 from fdg_plugins.data.own_files import own_data
-from fdg_plugins.data.skew import Partition
 from fdg_plugins.data.specs import AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
+from fdg_plugins.data.splits import Partition
 
 __all__ = [
     "DATASETS",

@@ -20,7 +20,6 @@ from fdg_plugins.data.listing import list_domain
 from fdg_plugins.data.own_files import NO_RULES, rules_of
 from fdg_plugins.data.presets import PairFiles, preset_of
 from fdg_plugins.data.published import read_arrays
-from fdg_plugins.data.skew import EQUAL, EQUAL_PARTS, MIX, Partition, mixed_split, site_splits
 from fdg_plugins.data.specs import (
     AttributeSpec,
     KnownSpec,
@@ -30,7 +29,17 @@ from fdg_plugins.data.specs import (
     Sample,
     SegmentationSpec,
 )
-from fdg_plugins.data.splits import Split, part_of, split_of
+from fdg_plugins.data.splits import (
+    EQUAL,
+    EQUAL_PARTS,
+    MIX,
+    Partition,
+    Split,
+    mixed_split,
+    part_of,
+    site_splits,
+    split_of,
+)
 from fdg_plugins.data.stand_in import STAND_INS, VERSION, cache_folder, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.plugins.own_dataset import DatasetRef
@@ -148,7 +157,7 @@ def open_domain(
         part: the site's number (from 1) and the number of sites that share the domain, to keep the site's share of the
             training and of the validation images; the test images remain those of the whole domain.
         partition: how they share it; one that is not equal divides the images by their classes
-            (:mod:`fdg_plugins.data.skew`), and the test images are the site's own; ``mix`` gives images of all
+            (:mod:`fdg_plugins.data.splits`), and the test images are the site's own; ``mix`` gives images of all
             domains.
         image_memory: bytes for decoded image files, each of which is then decoded only once.
         max_pixels: of the largest image that is read.

@@ -206,12 +206,12 @@ def own_data(
     """
     path = Path(place).expanduser()
     file = path if path.suffix == ".toml" else path / DATASET_FILE
-    content = read_dataset_file(file) if file == path or file.is_file() else None
-    rules = content or NO_RULES
+    is_there = file == path or file.is_file()
+    rules = read_dataset_file(file) if is_there else NO_RULES
     root = Path(folder).expanduser() if folder is not None else file.parent / (rules.folder or "")
     if not is_folder(root):
         raise DataError(f"there is no folder {root}.", field="folder")
-    return _described(root.resolve(), rules, None if content is None else file.resolve(), elsewhere, fewest)
+    return _described(root.resolve(), rules, file.resolve() if is_there else None, elsewhere, fewest)
 
 
 def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str], fewest: int) -> OwnData:
@@ -220,25 +220,15 @@ def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Seq
     classes = rules.classes or tuple(sorted({name for names in found.values() for name in names}))
     domains = rules.domains or tuple(dict.fromkeys([*found, *elsewhere]))
     _check_found(root, present, domains, classes, rules, fewest)
-    dataset = _description(root, domains, classes, rules, f"folder {root}" if file is None else str(file))
+    plain = plain_name(root.name)
+    named = {"name": f"own_{plain}" if plain in DATASETS.names() else plain, "title": visible(root.name)}
+    said = rules.model_dump(include={*OwnDataset.model_fields}, exclude_none=True)
+    origin = f"folder {root}" if file is None else str(file)
+    dataset = read_own_dataset({**named, **said, "domains": domains, "classes": classes}, origin)
     absent = {domain: tuple(name for name in classes if name not in names) for domain, names in found.items()}
     lacking = {domain: names for domain, names in absent.items() if names}
     ignored = () if rules.domains else tuple(name for name in present if name not in found)
     return OwnData(dataset, root, file, lacking, ignored, rules)
-
-
-def _description(
-    root: Path, domains: Sequence[str], classes: Sequence[str], rules: DatasetFile, origin: str
-) -> OwnDataset:
-    plain = plain_name(root.name)
-    found = {
-        "name": rules.name or (f"own_{plain}" if plain in DATASETS.names() else plain),
-        "title": rules.title or visible(root.name),
-        "domains": domains,
-        "classes": classes,
-    }
-    said = rules.model_dump(include={*OwnDataset.model_fields}, exclude_none=True)
-    return read_own_dataset(said | found, origin)
 
 
 def _folders(folder: Path) -> list[str]:

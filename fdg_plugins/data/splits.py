@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assign the images of a domain to training and validation: as a user's lists or folders say, or a seeded 90/10 split.
+"""Which images of a domain train, validate and test, and at which of the sites that share it.
 
-``part_of`` divides both among several sites of one domain. A held-out domain is evaluated on all its images, or on
-those of its test list. By a split's name and hash, two users, or a run and its repetition, see whether they trained on
-the same images, without exchanging lists. Images of one group, such as those of a patient, are in one part; the hash
-covers the groups, which stay at the site.
+A user's lists or folders say so, or a seeded 90/10 split. A held-out domain is evaluated on all its images, or on those
+of its test list. By a split's name and hash, two users, or a run and its repetition, see whether they trained on the
+same images, without exchanging lists. Images of one group, such as those of a patient, are in one part; the hash covers
+the groups, which stay at the site.
+
+The partition ``equal`` divides training and validation images over sites separately (:func:`part_of`). ``mix`` gives
+each site training and validation images of all source domains (:func:`mixed_split`). The others pool both, divide the
+pool by its classes (:mod:`fdg_plugins.core.partition`), and give every site three quarters of its images to train on
+and a quarter, class by class, as its own test images (:func:`site_splits`). Every site computes the whole partition
+from the seed.
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +23,17 @@ from itertools import product
 
 import numpy as np
 
-from fdg_plugins.core.partition import split_indices
+from fdg_plugins.core.partition import dirichlet_parts, equal_parts, mixed_part, shard_parts, split_indices
+from fdg_plugins.data.own_files import DATASET_FILE
 from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
 from fdg_plugins.errors import DataError, SettingsError, shorten
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.tasks import TASKS
+
+EQUAL = "equal"
+MIX = "mix"
+KINDS = (EQUAL, "iid", "dirichlet", "shards")
+OWN_TEST = 4  # one of so many images of a site's class
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Split:
             for part, samples in parts.items()
             for one in samples
         ]
-        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()[:16]
+        return _hash(sorted(lines))
 
 
 def split_of(
@@ -176,27 +189,6 @@ def _by(group: str | None) -> str:
     return f"-by-{group}" if group else ""
 
 
-def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
-    """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
-
-    Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
-    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged.
-    """
-    number, count = part
-    if count == 1:
-        return split
-    if count > min(len(split.train), len(split.validation)):
-        found, expected = (len(split.train), len(split.validation)), f"at least {count} of each for {count} parts"
-        what = f"numbers of images of domain {domain!r} for training and for validation"
-        raise SettingsError(field=what, value=found, expected=expected, public=True)
-    kept = []
-    for purpose, samples in (("train", split.train), ("validation", split.validation)):
-        generator = numpy_generator(seed, "part", spec.name, domain, purpose)
-        kept.append(tuple(samples[i] for i in split_indices(len(samples), count, generator)[number - 1]))
-    # Which site holds which image follows from the split and the seed: sites with other images differ in the name.
-    return Split(kept[0], kept[1], split.test, f"{split.name}/equal@{seed}-{split.digest}/part{number}of{count}")
-
-
 def shares(sizes: Sequence[int], total: int, minimum: int) -> list[int]:
     """Divide ``total`` among groups in proportion to their ``sizes``; no group gets more than its size.
 
@@ -251,3 +243,128 @@ def _by_stratum(samples: Iterable[Sample], spec: DatasetSpec) -> list[list[Sampl
 
 def _in_order(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     return tuple(sorted(samples, key=lambda sample: sample.file))
+
+
+# --- over the sites that share a domain ---
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How the images of a domain are divided over the sites that share it; ``alpha`` is that of ``dirichlet``.
+
+    ``least``: the fewest images of a site. Of ``mix``: the ``share`` of each domain that all sites divide, and the
+    number of sites of each source domain, in the order of the domains.
+    """
+
+    kind: str = EQUAL
+    alpha: float = 0.1
+    least: int = 10
+    share: float = 0.0
+    counts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its part of the split's name, such as ``dirichlet0.1-least10``."""
+        return f"{self.kind}{f'{self.alpha:g}' if self.kind == 'dirichlet' else ''}-least{self.least}"
+
+
+EQUAL_PARTS = Partition()
+
+
+def part_of(split: Split, spec: DatasetSpec, domain: str, part: tuple[int, int], *, seed: int) -> Split:
+    """Return one site's share of a domain, ``part = (number, count)`` with numbers from 1; ``test`` stays whole.
+
+    Training and validation images are each divided at random, seeded by ``seed``, into ``count`` sets whose sizes
+    differ by at most one (FedIIR, Algorithm 2). With ``count`` 1, the split is returned unchanged.
+    """
+    number, count = part
+    if count == 1:
+        return split
+    if count > min(len(split.train), len(split.validation)):
+        found, expected = (len(split.train), len(split.validation)), f"at least {count} of each for {count} parts"
+        what = f"numbers of images of domain {domain!r} for training and for validation"
+        raise SettingsError(field=what, value=found, expected=expected, public=True)
+    kept = []
+    for purpose, samples in (("train", split.train), ("validation", split.validation)):
+        generator = numpy_generator(seed, "part", spec.name, domain, purpose)
+        kept.append(tuple(samples[i] for i in split_indices(len(samples), count, generator)[number - 1]))
+    # Which site holds which image follows from the split and the seed: sites with other images differ in the name.
+    return Split(kept[0], kept[1], split.test, f"{split.name}/equal@{seed}-{split.digest}/part{number}of{count}")
+
+
+def mixed_split(splits: Mapping[str, Split], domain: str, number: int, partition: Partition, seed: int) -> Split:
+    """Return the images of site ``number`` of ``domain``, from 1, of every source domain; ``test`` is the domain's.
+
+    ``splits``: of all source domains. Training and validation images are divided separately.
+    """
+    counts, kept = dict(partition.counts), []
+    sites = [(name, own) for name, count in counts.items() for own in range(1, count + 1)]
+    site, part = (sites.index((domain, number)) + 1, len(sites)), (number, counts[domain])
+    for purpose in ("train", "validation"):
+        found: list[Sample] = []
+        for name, split in splits.items():
+            samples = split.train if purpose == "train" else split.validation
+            generator = numpy_generator(seed, "mix", split.name, name, purpose)
+            chosen = mixed_part(len(samples), partition.share, site, part if name == domain else None, generator)
+            found += [samples[row] for row in chosen.tolist()]
+        _refuse_groups(found, partition)
+        if not found:
+            expected = f"more of each than {len(sites)} sites divide"
+            raise SettingsError(field=f"{purpose} images of the mixed domains", value=0, expected=expected, public=True)
+        kept.append(_in_order(found))
+    whole = _hash(f"{name} {counts[name]} {split.digest}\n" for name, split in splits.items())
+    name = f"{splits[domain].name}/{MIX}{partition.share:g}@{seed}-{whole}/part{number}of{counts[domain]}"
+    return Split(kept[0], kept[1], splits[domain].test, name)
+
+
+def site_splits(
+    split: Split, spec: DatasetSpec, domain: str, count: int, partition: Partition, seed: int
+) -> list[Split]:
+    """Return the splits of all ``count`` sites of a domain; ``test`` has all images of a site, which count it."""
+    pool = _in_order((*split.train, *split.validation))
+    _refuse_groups(pool, partition)
+    labels = np.array([sample.label for sample in pool], dtype=np.int64)
+    generator = numpy_generator(seed, "partition", spec.name, domain, partition.name, count)
+    try:
+        if partition.kind == "dirichlet":
+            parts = dirichlet_parts(labels, count, partition.alpha, partition.least, generator)
+        else:
+            divide = shard_parts if partition.kind == "shards" else equal_parts
+            parts = divide(labels, count, partition.least, generator)
+    except ValueError as error:
+        problem = f"domain {domain!r} cannot be divided over {count} sites ({partition.name}): {error}"
+        raise SettingsError(problem, public=True) from error
+    images = tuple(tuple(pool[row] for row in own.tolist()) for own in parts)
+    held = [(number, sample) for number, own in enumerate(images, 1) for sample in own]
+    thinned = "".join(re.findall(r"/max\d+$", split.name))
+    stem = f"{spec.name}/75-25{thinned}/{partition.name}@{seed}-"
+    name = stem + _hash(f"{number} {sample.file} {sample.label}\n" for number, sample in held)
+    # Without labels: the draws of each site's own test images are those of runs before names covered the labels.
+    drawn_as = stem + _hash(f"{number} {sample.file}\n" for number, sample in held)
+    splits = []
+    for number, own in enumerate(images, 1):
+        judged = _own_test(own, numpy_generator(seed, "own test", spec.name, domain, drawn_as, number))
+        train = tuple(sample for sample in own if sample not in judged)
+        validation = _in_order(judged)
+        splits.append(Split(train, validation, own, f"{name}/part{number}of{count}"))
+    return splits
+
+
+def _own_test(own: Sequence[Sample], generator: np.random.Generator) -> set[Sample]:
+    """Draw a quarter of each class of a site's images, but at least one image; training has one too."""
+    judged: set[Sample] = set()
+    for label in sorted({sample.label for sample in own}):
+        members = [sample for sample in own if sample.label == label]
+        chosen = generator.permutation(len(members))[: (len(members) + OWN_TEST // 2) // OWN_TEST]
+        judged |= {members[row] for row in chosen.tolist()}
+    return judged or {own[int(generator.integers(len(own)))]}
+
+
+def _refuse_groups(samples: Iterable[Sample], partition: Partition) -> None:
+    if any(sample.group for sample in samples):
+        expected = f"{EQUAL!r}: no other keeps the groups of {DATASET_FILE} together"
+        raise SettingsError(field="partition", value=partition.kind, expected=expected, public=True)
+
+
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]

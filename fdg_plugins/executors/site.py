@@ -1,6 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's FLARE Executor: answers the server's tasks, from census to evaluate, and never raises an exception."""
+"""A site's FLARE Executor: answers the server's tasks, from census to evaluate, and never raises an exception.
 
+It enforces the site's own rules on every answer before it returns it; they come from the site's files. FLARE's filters
+see only what FLARE's runner sends to the server, not what another component of a job does with an executor's answer.
+The rules are therefore enforced here:
+
+- differential privacy, if the site's ``local/fdg_privacy.json`` sets every required limit, or a scope of its
+  ``local/privacy.json`` has the filter;
+- the site's list of allowed reports, checked against the actual content of the answer.
+"""
+
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +19,7 @@ import torch
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
@@ -18,13 +29,20 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
-from fdg_plugins.errors import FDGError, shorten
-from fdg_plugins.executors.gate import check_reports, demanded_limits, release
+from fdg_plugins.core.privacy import secure_normal
+from fdg_plugins.errors import FDGError, SettingsError, shorten
 from fdg_plugins.executors.training_process import TrainingProcess
 from fdg_plugins.executors.work import RequestError, SiteTask, SiteWork, TaskResult, attempt
-from fdg_plugins.filters.privacy import mark, refusal
+from fdg_plugins.filters.privacy import (
+    DifferentialPrivacyFilter,
+    check_what_follows,
+    make_release,
+    mark,
+    policy_of,
+    refusal,
+)
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.context import in_simulator, shared_work, site_config_of
+from fdg_plugins.flare.context import in_simulator, result_filters, scope_filters, shared_work, site_config_of
 from fdg_plugins.flare.kits import count_other_components
 from fdg_plugins.flare.peers import FetchedTasks, is_foreign_event
 from fdg_plugins.messages import (
@@ -35,6 +53,8 @@ from fdg_plugins.messages import (
     META_REQUEST,
     META_SAMPLES,
     META_SITE_REPORT,
+    REPORT_GAP,
+    REPORT_TRAINING_LOSS,
     TASK_CENSUS,
     TASK_EVALUATE,
     TASK_PROBE,
@@ -45,8 +65,10 @@ from fdg_plugins.messages import (
     TaskRequest,
     TrainReport,
 )
-from fdg_plugins.privacy.ledger import Limits
-from fdg_plugins.privacy.reasons import Reason, make_reason, may_tell_names, reason_of
+from fdg_plugins.plugins.files import load_files
+from fdg_plugins.plugins.reports import REPORT_EVALUATION, REPORT_LOCAL_MODEL, REPORT_STATISTICS
+from fdg_plugins.privacy.ledger import DEFAULT_DELTA, Limits, strictest
+from fdg_plugins.privacy.reasons import Reason, failing_closed, make_reason, may_tell_names, reason_of
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.folders import mark_in_use, remove_expired, state_folder
 
@@ -172,6 +194,82 @@ class SiteExecutor(Executor):
     def _log_failure(self, task_name: str, reason: Reason, fl_ctx: FLContext) -> None:
         where = f"site {fl_ctx.get_identity_name()} | task {shorten(task_name)}"
         self.log_error(fl_ctx, f"{where} failed: {reason.logged}", fire_event=False)
+
+
+# --- the site's own rules ---
+
+
+def demanded_limits(fl_ctx: FLContext) -> Limits | None:
+    """Return the privacy limits for every answer of the site; None if the site's files require no privacy.
+
+    The result combines the strictest value of each limit that applies: the site's policy, the filters of the active
+    scope and those of the default scope (a job cannot avoid the latter by choosing another scope). If any of these
+    requires privacy, the job's own filters count too, so that the answer will also satisfy them.
+
+    Raises ``SettingsError`` if the policy cannot be read.
+    """
+    policy = policy_of(fl_ctx)
+    demands, own = _limits_of(scope_filters(fl_ctx)), {"delta": DEFAULT_DELTA, **policy.limits()}
+    if own.keys() == Limits.model_fields.keys():  # else it lacks a limit that a release needs
+        demands.append(Limits(**own))
+    return strictest(*demands, *_limits_of(result_filters(fl_ctx) or ()), policy) if demands else None
+
+
+def _limits_of(filters: Iterable[Filter]) -> list[Limits]:
+    return [one.limits() for one in filters if isinstance(one, DifferentialPrivacyFilter)]
+
+
+def release(task: str, answer: Shareable, fl_ctx: FLContext, limits: Limits) -> Shareable:
+    """Return the release of ``answer`` under ``limits``, marked for the filters that follow.
+
+    Raises ``RefusedError``, before any entry in the ledger, if the answer holds anything that differential privacy
+    does not cover, or if a later filter of the job could add such content.
+    """
+    site = str(fl_ctx.get_identity_name())
+    with failing_closed(f"site {site}: differential privacy"):
+        if answer.get_return_code(ReturnCode.OK) == ReturnCode.OK:
+            chain = result_filters(fl_ctx)
+            # A privacy filter in the chain checks the answer again, so it covers the filters before it.
+            covered = [at for at, one in enumerate(chain or ()) if isinstance(one, DifferentialPrivacyFilter)]
+            check_what_follows(site, chain if chain is None else chain[max(covered, default=-1) + 1 :])
+        return mark(make_release(site, task, answer, fl_ctx, limits, secure_normal), limits)
+
+
+def check_reports(answer: Shareable, order: SiteTask, allowed: tuple[str, ...] | None) -> None:
+    """Raise ``SettingsError`` if an answer holds a report that is not in ``allowed``; None allows everything.
+
+    Only the content of the answer counts, whatever the protocol says.
+    """
+    if allowed is None or order.task == TASK_CENSUS:
+        return
+    for what, names in _reports_in(answer, order):
+        if set(names).isdisjoint(allowed):
+            forbidden = " or ".join(map(repr, names)) or "a report that has no name"
+            text = f"the answer holds {what}: the site forbids {forbidden} (allowed_reports)."
+            raise SettingsError(text, public=True)
+
+
+def _reports_in(answer: Shareable, order: SiteTask) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield an answer's additional contents, in words, each with its report names, of which one must be allowed."""
+    # Imported here because FLARE's process otherwise needs neither methods nor models.
+    from fdg_plugins.objectives import make_objective
+
+    dxo, protocol = from_shareable(answer), order.request.protocol
+    if order.custom is not None:
+        load_files(protocol.plugins, order.custom)  # the site's work has already admitted them
+    if dxo.meta.get(META_SITE_REPORT):
+        report = make_objective(protocol.objective).report
+        yield "tensors of the method", () if report is None else (report,)
+    if dxo.meta.get(META_REPORT, {}).get("training_split") is not None:
+        yield "losses on the training split", (REPORT_TRAINING_LOSS, REPORT_GAP)
+    if order.task == TASK_STATISTICS and dxo.data:
+        yield "normalization statistics", (REPORT_STATISTICS,)
+    if dxo.data_kind == DataKind.WEIGHT_DIFF and protocol.keep_local_models:
+        yield "a model that is kept among the results", (REPORT_LOCAL_MODEL,)
+    if order.task == TASK_SCORE:
+        yield "the scores of a finished model", (REPORT_EVALUATION,)
+    if order.task in (TASK_TRAIN, TASK_EVALUATE, TASK_SCORE):
+        yield from (("scores of its task beyond the primary one", (scores,)) for scores in protocol.learned.reports)
 
 
 # --- a task and its answer as FLARE's messages ---

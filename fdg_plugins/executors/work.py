@@ -155,10 +155,8 @@ class SiteWork:
         opened = self._sessions.get(order.site)
         if self._shared is None:
             self._sessions.clear()  # before the data of another site are opened
-        else:
-            self._networks = self._networks or SharedNetworks()
         if opened is None or (opened.config, opened.protocol, opened.images.left_out) != (config, protocol, left_out):
-            cache = named_path("FDG_CACHE", os.environ)
+            cache, self._networks = named_path("FDG_CACHE", os.environ), self._networks or SharedNetworks()
             opened = SiteSession(order.site, config, protocol, cache, left_out, self._shared, self._networks)
         self._sessions[order.site] = opened
         return opened
@@ -179,12 +177,12 @@ class _Work:
         order, request, folder = self.order, self.order.request, self.folder
         assert isinstance(request, CensusRequest)
         self.worker.use_threads(self.config.threads)  # they decode images
-        session = self.worker.open(order, self.config, request.protocol)
+        session = self._open(request.protocol)
         if session.images.stand_in:
-            session = self.worker.open(order, self.config, request.stand_in_protocol)
+            session = self._open(request.stand_in_protocol)
         if not request.goes_on:
             clear_memory(folder)
-        reply = session.census(self.should_stop).model_copy(update={"keeps_state": has_memory(folder)})
+        reply = session.census().model_copy(update={"keeps_state": has_memory(folder)})
         told = reply.model_dump(mode="json")
         found = {name: told[name] for name in ("split_hash", "precision", "versions")}
         found |= {"job": order.job, "left_out": sorted(session.images.left_out)}
@@ -192,6 +190,11 @@ class _Work:
         for line in session.census_lines(reply):
             self.say(_line(session, line))
         return told, {}
+
+    def _open(self, protocol: Protocol, left_out: frozenset[str] = frozenset()) -> "SiteSession":
+        session = self.worker.open(self.order, self.config, protocol, left_out)
+        session.should_stop = self.should_stop
+        return session
 
     @cached_property
     def session(self) -> "SiteSession":
@@ -205,7 +208,7 @@ class _Work:
         if counted.get("job") != order.job:  # the file may stem from another job of the run
             text = "the site has not answered the census of this job, and does no other task of it before."
             raise SettingsError(text, public=True)
-        session = self.worker.open(order, self.config, request.protocol, frozenset(counted["left_out"]))
+        session = self._open(request.protocol, frozenset(counted["left_out"]))
         for reason in (*_changes(session, request, counted), *_forbidden(session, order.task, self.config.role)):
             raise SettingsError(reason, public=True)
         self.worker.use_threads(session.threads)
@@ -226,11 +229,11 @@ class _Work:
 
     def statistics(self) -> tuple[Any, dict[str, Tensors]]:
         session, kept = self.session, read_kept(self.folder, self.order.round_number)
-        return {}, {"statistics": session.statistics(self.state, self.should_stop, kept.personal)}
+        return {}, {"statistics": session.statistics(self.state, kept.personal)}
 
     def probe(self) -> tuple[Any, dict[str, Tensors]]:
         session, kept = self.session, read_kept(self.folder, self.order.round_number)
-        report = session.probe(self.state, self.should_stop, kept.personal)
+        report = session.probe(self.state, kept.personal)
         return {"count": len(session.data.train)}, {"report": report}
 
     def train(self) -> tuple[Any, dict[str, Tensors]]:
@@ -242,7 +245,7 @@ class _Work:
             self.say(_line(session, f"{where} | train loss {loss:.4f}"))
 
         kept = read_kept(self.folder, number)
-        result = session.train(self.state, number, self.should_stop, on_epoch, self.order.received, kept)
+        result = session.train(self.state, number, on_epoch, self.order.received, kept)
         write_kept(self.folder, number, result.kept)
         report = result.report.model_copy(update={"keeps_state": has_memory(self.folder)})
         value = {"samples": len(session.data.train), "report": report}
@@ -254,9 +257,9 @@ class _Work:
         # The site does not train in this round, or already has: use what it kept of its last training.
         kept = read_kept(self.folder, order.round_number + 1)
         model = session.load(self.state, kept.personal)
-        value = session.evaluate(model, "test" if held_out else "validation", self.should_stop).model_dump()
+        value = session.evaluate(model, "test" if held_out else "validation").model_dump()
         if session.objective.personalises and not held_out:
-            own = session.evaluate_own(self.state, order.round_number, self.should_stop, order.received, kept)
+            own = session.evaluate_own(self.state, order.round_number, order.received, kept)
             value["personal"] = own.model_dump()
         return value, {}
 
@@ -267,7 +270,7 @@ class _Work:
         session, number, least = self.session, self.order.round_number, self.session.config.least_count
         if (count := len(session.data.test)) < least:
             raise DataError(f"it has {count} images, expected at least its least_count, {least}.", public=True)
-        score, each = session.score(session.load(self.state), self.should_stop)
+        score, each = session.score(session.load(self.state))
         kept = read_round(self.folder, SCORED, number)
         write_round(self.folder, SCORED, number, {**kept, str(number): each})
         sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in score.sums.items()}

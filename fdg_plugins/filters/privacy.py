@@ -7,7 +7,7 @@ additional tensors, a gap, metrics, unknown entries) raises :class:`RefusedError
 answer becomes an error reply. The answer is rebuilt from checked content only, so nothing can pass unnoticed.
 
 This package's own executor does the same before it returns an answer if the site's files require it
-(``fdg_plugins.executors.gate``). The site's or the job's filter then receives the same answer. A mark ensures that
+(``fdg_plugins.executors.site``). The site's or the job's filter then receives the same answer. A mark ensures that
 noise is added only once. The mark is an attribute of the object in this process that stores the limits and the content
 of the release. No message or config can supply one, and a mark is void if the answer's content has changed.
 """

@@ -98,7 +98,7 @@ class FedDIMObjective(Objective):
 
     def exchange(self, model: ExtractorClassifier, num_classes: int, num_sites: int = 1) -> Exchange:
         feature_size = model.last_layer.in_features
-        return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_weight_name)
+        return InsightExchange(self.insight_momentum, self.target, num_classes, feature_size, model.last_layer_names[0])
 
     def hosted_exchange(self, head: str, shapes: Mapping[str, tuple[int, ...]]) -> Exchange:
         """Return the same for a global model whose head is one linear layer; raise ``SettingsError`` if it is not."""

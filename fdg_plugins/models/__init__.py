@@ -15,8 +15,8 @@ The head, as the protocol calls the classifier, is one linear layer by default:
     >>> from fdg_plugins.models import HEADS
     >>> HEADS
     ('linear', 'projected_two_layer', 'two_layer')
-    >>> build_model("groupnorm_convnet", num_classes=10, seed=1, head="two_layer").last_weight_name
-    'classifier.2.weight'
+    >>> build_model("groupnorm_convnet", num_classes=10, seed=1, head="two_layer").last_layer_names
+    ('classifier.2.weight', 'classifier.2.bias')
 
 A custom network is a record in an installed plug-in or in a plug-in file; ``Network`` documents its fields:
 

@@ -74,6 +74,6 @@ def _adaptable(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> list
 
     with examined(model), ExitStack() as hooks:
         for name in can:
-            hooks.callback(layers[name].register_forward_pre_hook(partial(note, name)).remove)
+            hooks.enter_context(layers[name].register_forward_pre_hook(partial(note, name)))
         model.features(torch.zeros(1, *image_shape))
     return [name for name in can if name in ran]

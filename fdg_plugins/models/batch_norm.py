@@ -66,7 +66,7 @@ def counting_inputs(layers: Mapping[str, _BatchNorm]) -> Iterator[dict[str, Chan
 
     with ExitStack() as hooks:
         for name, layer in layers.items():
-            hooks.callback(layer.register_forward_pre_hook(partial(add, name)).remove)
+            hooks.enter_context(layer.register_forward_pre_hook(partial(add, name)))
         yield found
 
 
@@ -79,12 +79,3 @@ def norm_layers(model: nn.Module, names: Iterable[str], image: torch.Tensor) -> 
     with normalising_by_batch(model, ()), torch.no_grad(), counting_inputs(layers) as found:
         model(image[None])
     return {name: NormLayer(len(sums.sums), sums.count) for name, sums in found.items()}
-
-
-def set_statistics(layer: _BatchNorm, sums: ChannelSums) -> None:
-    """Replace a layer's running mean and variance by those of ``sums``; its counter of batches stays."""
-    mean, variance = sums.mean_and_variance()
-    with torch.no_grad():
-        for buffer, value in ((layer.running_mean, mean), (layer.running_var, variance)):
-            assert buffer is not None
-            buffer.copy_(value)

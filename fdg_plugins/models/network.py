@@ -12,7 +12,7 @@
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, NoReturn
@@ -207,8 +207,7 @@ def _outputs(module: nn.Module, images: torch.Tensor, head: nn.Module | None) ->
         seen.append(torch.linspace(-1, 2, output.numel(), dtype=output.dtype).view(output.shape))
         return seen[-1]
 
-    with torch.no_grad(), evaluation_mode(module), ExitStack() as hooks:
-        if head is not None:
-            hooks.callback(head.register_forward_hook(replaced).remove)
+    hook: AbstractContextManager[Any] = nullcontext() if head is None else head.register_forward_hook(replaced)
+    with torch.no_grad(), evaluation_mode(module), hook:
         output = module(images)
     return output, seen[-1] if seen else None

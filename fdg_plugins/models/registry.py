@@ -42,17 +42,10 @@ class ExtractorClassifier(nn.Module):
         return self._linear_layers()[-1]
 
     @property
-    def last_weight_name(self) -> str:
-        """The name of the last layer's weight in the state dict."""
-        if isinstance(self.classifier, nn.Sequential):
-            return f"classifier.{len(self.classifier) - 1}.weight"
-        return "classifier.weight"
-
-    @property
     def last_layer_names(self) -> tuple[str, str]:
         """The names of the last layer's weight ``[Y, D']`` and bias ``[Y]`` in the state dict."""
-        weight = self.last_weight_name
-        return weight, f"{weight.removesuffix('weight')}bias"
+        place = f"classifier.{len(self.classifier) - 1}" if isinstance(self.classifier, nn.Sequential) else "classifier"
+        return f"{place}.weight", f"{place}.bias"
 
     @property
     def head_names(self) -> tuple[str, ...]:
@@ -101,12 +94,8 @@ class ExtractorClassifier(nn.Module):
 
     def _before_pooling(self, images: torch.Tensor, run: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         maps: list[torch.Tensor] = []
-        hook = self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
-        try:
-            with self._uncompiled():
-                run(images)
-        finally:
-            hook.remove()
+        with self._pooling().register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0])), self._uncompiled():
+            run(images)
         return maps[-1]
 
     def pool(self, maps: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
 
     with examined(model), ExitStack() as hooks:
         for name, module in model.extractor.named_modules():
-            hooks.callback(module.register_forward_hook(partial(note, name)).remove)
+            hooks.enter_context(module.register_forward_hook(partial(note, name)))
         smallest = model.feature_map(torch.zeros(1, *image_shape))
     by_size = (candidates for _, candidates in sorted(_by_size(ran, smallest).items()))
     carrying = (next((one for one in each if _carries(model, one, image_shape)), None) for each in by_size)
@@ -65,14 +65,10 @@ def _by_size(ran: Sequence[tuple[str, torch.Tensor]], smallest: torch.Tensor) ->
 
 def _carries(model: ExtractorClassifier, stage: Stage, image_shape: tuple[int, ...]) -> bool:
     module = model.extractor.get_submodule(stage.name)
-    hook = module.register_forward_hook(lambda _, inputs, maps: torch.cat([maps, maps]))
-    try:
-        with examined(model), plugin_code("the pass"):
-            return len(model.feature_map(torch.zeros(2, *image_shape))) == 4
-    except FDGError:  # such as where a shortcut has two images
-        return False
-    finally:
-        hook.remove()
+    doubled = module.register_forward_hook(lambda _, inputs, maps: torch.cat([maps, maps]))
+    with doubled, suppress(FDGError), examined(model), plugin_code("the pass"):
+        return len(model.feature_map(torch.zeros(2, *image_shape))) == 4
+    return False  # such as where a shortcut has two images
 
 
 class PositionAttention(nn.Module):
@@ -140,13 +136,8 @@ class StyledClassifier(ExtractorClassifier):
     def first_stage(self, images: torch.Tensor) -> torch.Tensor:
         """Return the feature map ``[B, C, H', W']`` of the first stage."""
         found: list[torch.Tensor] = []
-
-        def keep(number: int, maps: torch.Tensor) -> torch.Tensor:
-            if number == 0:
-                found.append(maps)
-            return maps
-
-        with self.changed(keep), self._uncompiled():
+        module = self.extractor.get_submodule(self.stages[0].name)
+        with module.register_forward_hook(lambda _, inputs, maps: found.append(maps)), self._uncompiled():
             self.extractor(images)
         return found[0]
 
@@ -163,7 +154,7 @@ class StyledClassifier(ExtractorClassifier):
         with ExitStack() as hooks:
             for number, stage in enumerate(self.stages):
                 module = self.extractor.get_submodule(stage.name)
-                hooks.callback(module.register_forward_hook(partial(hook, number)).remove)
+                hooks.enter_context(module.register_forward_hook(partial(hook, number)))
             yield
 
 

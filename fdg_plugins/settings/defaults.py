@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from fdg_plugins.core.partition import allot_sites
 from fdg_plugins.data.catalogue import dataset_spec, known_images
 from fdg_plugins.data.site_names import part_sites
-from fdg_plugins.data.skew import EQUAL, MIX
+from fdg_plugins.data.splits import EQUAL, MIX
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.plugins.composition import BASE, Composition
 from fdg_plugins.plugins.method import Default

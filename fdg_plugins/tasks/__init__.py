@@ -17,9 +17,8 @@ A model is evaluated by sums and counts, which add up over batches, sites and do
 An installed plug-in announces a task by an entry point of the group ``fdg_plugins.tasks``.
 """
 
-from fdg_plugins.tasks.classification import CLASSIFICATION, MULTILABEL
+from fdg_plugins.tasks.classification import CLASSIFICATION, GROUP_CLASSIFICATION, MULTILABEL
 from fdg_plugins.tasks.counts import Counts
-from fdg_plugins.tasks.group_classification import GROUP_CLASSIFICATION
 from fdg_plugins.tasks.score import ScoreKind, Sum
 from fdg_plugins.tasks.segmentation import SEGMENTATION
 from fdg_plugins.tasks.task import TASKS, Accumulator, Score, SumAndCount, Task

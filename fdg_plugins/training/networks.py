@@ -8,6 +8,7 @@ then replace.
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import FunctionType
 from typing import Any
 
@@ -41,15 +42,13 @@ class SharedNetworks:
         self._built_for: tuple[Protocol, int] | None = None
         self._network: ExtractorClassifier
         self._can_be_copied = False
-        self._work = 0.0
+        self._work: float | None = None
 
     def built(self, protocol: Protocol, num_classes: int) -> ExtractorClassifier:
         """Return what :func:`~fdg_plugins.objectives.build_network` returns, bit for bit; nobody may change it."""
         if self._built_for != (protocol, num_classes):
             self._network, self._built_for = build_network(protocol, num_classes), (protocol, num_classes)
-            self._can_be_copied = is_copyable(self._network)
-            tried = build_network(protocol, num_classes)  # a pass may leave something in it
-            self._work = multiplications(tried, torch.zeros(image_shape(protocol))) * protocol.batch_size
+            self._can_be_copied, self._work = is_copyable(self._network), None
         return self._network
 
     def filled(self, protocol: Protocol, num_classes: int, values: Mapping[str, torch.Tensor]) -> ExtractorClassifier:
@@ -64,6 +63,9 @@ class SharedNetworks:
     def threads(self, protocol: Protocol, num_classes: int, most: int) -> int:
         """Return how many of ``most`` threads of a CPU the network's arithmetic is worth."""
         self.built(protocol, num_classes)
+        if self._work is None:
+            tried = build_network(protocol, num_classes)  # a pass may leave something in it
+            self._work = multiplications(tried, torch.zeros(image_shape(protocol))) * protocol.batch_size
         return max(1, min(most, int(self._work // WORTH_A_THREAD)))
 
 
@@ -124,11 +126,8 @@ def multiplications(network: nn.Module, image: torch.Tensor) -> int:
             weights = [one for one in layer.parameters(recurse=False) if one.ndim > 1]
             found.extend(values.numel() * one.numel() // len(one) for one in weights)
 
-    hooks = [layer.register_forward_hook(add) for layer in network.modules()]
-    try:
-        with evaluation_mode(network):
-            network(image[None])
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with evaluation_mode(network), ExitStack() as hooks:
+        for layer in network.modules():
+            hooks.enter_context(layer.register_forward_hook(add))
+        network(image[None])
     return sum(found)

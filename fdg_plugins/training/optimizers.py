@@ -12,7 +12,6 @@ from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.network import fixed_names
 from fdg_plugins.objectives.objective import FineTuning
 from fdg_plugins.settings.protocol import SGD, Protocol
-from fdg_plugins.tasks import Task
 from fdg_plugins.training.loop import Batches, DevicePolicy, ShouldStop, train_locally
 
 Epochs = Callable[[int], Iterator[Batches]]
@@ -90,12 +89,11 @@ def fine_tune(
     epochs: Epochs,
     learning_rate: float,
     protocol: Protocol,
-    task: Task,
     policy: DevicePolicy,
     should_stop: ShouldStop,
     num_train: int,
 ) -> None:
-    """Train, by the task's loss and in place, what ``tuning`` names and the protocol's ``trainable`` does not fix.
+    """Train in place, by the loss of the task, what ``tuning`` names and the protocol's ``trainable`` does not fix.
 
     ``model``: a copy of the received one, which gives the site its own model. It is evaluated and discarded.
 
@@ -113,7 +111,7 @@ def fine_tune(
     else:
         optimizer = torch.optim.SGD(tuned, lr=tuning.learning_rate)
     passes = _passes(tuning, epochs, batches_per_epoch(num_train, protocol.batch_size))
-    train_locally(model, LocalRisk(task=task), passes, optimizer, policy, should_stop, lambda epoch, loss: None)
+    train_locally(model, LocalRisk(task=protocol.learned), passes, optimizer, policy, should_stop)
 
 
 def _passes(tuning: FineTuning, epochs: Epochs, num_batches: int) -> Iterator[Batches]:

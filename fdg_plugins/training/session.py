@@ -2,7 +2,7 @@
 """One site's work under one protocol: its data, and each task on the received model."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,16 +15,7 @@ from fdg_plugins.errors import SettingsError, calling
 from fdg_plugins.messages import MOST_NAMES, CensusReply, Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
-from fdg_plugins.objectives import (
-    FeatureBatch,
-    LocalObjective,
-    SiteRound,
-    Trained,
-    build_network,
-    image_shape,
-    make_objective,
-    see,
-)
+from fdg_plugins.objectives import FeatureBatch, LocalObjective, SiteRound, Trained, image_shape, make_objective, see
 from fdg_plugins.objectives.network import kept_names, reestimated_layers, travel_rules
 from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
@@ -33,10 +24,22 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
-from fdg_plugins.training.loop import Batches, DevicePolicy, LocalTraining, ShouldStop, evaluate, placed, train_locally
+from fdg_plugins.training.loop import (
+    BACKEND,
+    Batches,
+    DevicePolicy,
+    LocalTraining,
+    OnEpoch,
+    ShouldStop,
+    check_compiler,
+    device_policy,
+    evaluate,
+    placed,
+    train_locally,
+    why_slow,
+)
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.precision import BACKEND, check_compiler, device_policy, why_slow
 from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
@@ -50,7 +53,8 @@ class SiteSession:
     """A site's tasks under one protocol. Opens the data once; holds no state that must survive a round.
 
     ``cache``, ``left_out``, ``shared``: as in :class:`~fdg_plugins.training.site_images.SiteImages`. ``networks``: the
-    network that has been built for other sites of this process.
+    network that has been built for other sites of this process. ``should_stop``: once it returns true, a task raises
+    :class:`~fdg_plugins.errors.Stopped` within one batch, or one image of the census.
     """
 
     def __init__(
@@ -66,9 +70,10 @@ class SiteSession:
         self.site = site
         self.config = config
         self.protocol = protocol
+        self.should_stop: ShouldStop = lambda: False
         self.task = protocol.learned
         self.objective = make_objective(protocol.objective)
-        self._networks = networks
+        self._networks = networks or SharedNetworks()
         self.policy: DevicePolicy = device_policy(protocol, config.torch_device())
         self.images = SiteImages(site, config, protocol, self.policy.device, cache, left_out, shared)
 
@@ -88,19 +93,18 @@ class SiteSession:
         most = self.config.threads or torch.get_num_threads()
         if most == 1 or self.policy.device.type != "cpu":
             return most
-        return (self._networks or SharedNetworks()).threads(self.protocol, len(self.data.classes), most)
+        return self._networks.threads(self.protocol, len(self.data.classes), most)
 
     # --- census ---
 
-    def census(self, should_stop: ShouldStop = lambda: False) -> CensusReply:
+    def census(self) -> CensusReply:
         """Decode every image once and return the site's counts, without information on any single image.
 
-        Damaged images raise ``DataError`` or are left out from now on, as the site's config says. Raises
-        :class:`Stopped` within one image once ``should_stop()`` is true.
+        Damaged images raise ``DataError`` or are left out from now on, as the site's config says.
         """
         if self.config.compile:
             check_compiler(self.policy.device)
-        self.images.look(should_stop)
+        self.images.look(self.should_stop)
         data = self.data
         # A list of the site's own, and the share of a domain, may leave a source others to be evaluated on.
         used = data.test if self.protocol.holds_out(self.images.domain) else (*data.train, *data.validation)
@@ -149,35 +153,28 @@ class SiteSession:
         ``personal``: the site's own parameters and buffers; without them, the received values are used. Raises
         ``SettingsError`` if a received shape differs from the model's.
         """
-        shared, built_for = self._networks, (self.protocol, len(self.data.classes))
-        model = build_network(*built_for) if shared is None else shared.built(*built_for)
-        expected, received = _shapes(model.state_dict()), _shapes(state)
+        built_for = (self.protocol, len(self.data.classes))
+        expected, received = _shapes(self._networks.built(*built_for).state_dict()), _shapes(state)
         if expected != received:
             name = min(set(expected.items()) ^ set(received.items()))[0]
             came = f"parameter {name!r} of the model received has shape {received.get(name)}"
             text = f"{came}, but {self.protocol.model!r} here has {expected.get(name)}."
             raise SettingsError(text, public=True)
-        values = {**state, **(personal or {})}
-        if shared is None:
-            model.load_state_dict(values)
-        else:
-            model = shared.filled(*built_for, values)
+        model = self._networks.filled(*built_for, {**state, **(personal or {})})
         self._rules = travel_rules(model, self.protocol)
         model.hold(self._rules.names(Rule.FROZEN))
         return self.policy.place(model)
 
-    def evaluate(
-        self, model: torch.nn.Module, split: Split, should_stop: ShouldStop, *, counted: bool = True
-    ) -> Evaluation:
+    def evaluate(self, model: torch.nn.Module, split: Split, *, counted: bool = True) -> Evaluation:
         """Return the score of ``model`` on one split of the site's domain.
 
         ``counted``: whether with the scores that the protocol asks for, which nobody needs of a model that is not kept.
         """
         batches = self.images.unchanged(getattr(self.data, split))
         size, task = self.protocol.image_size, self.task if counted else self.task.asked(())
-        return evaluation_of(split, evaluate(model, batches, self.policy, should_stop, task, size))
+        return evaluation_of(split, evaluate(model, batches, self.policy, self.should_stop, task, size))
 
-    def score(self, model: torch.nn.Module, should_stop: ShouldStop) -> tuple[Score, torch.Tensor]:
+    def score(self, model: torch.nn.Module) -> tuple[Score, torch.Tensor]:
         """Return the score of a finished ``model`` on the N images that evaluate the domain, and of each of them.
 
         The second is what :meth:`Task.each` returns, in the order of the images.
@@ -188,16 +185,11 @@ class SiteSession:
             each.append(self.task.each(logits, targets).cpu())
 
         batches, size = self.images.unchanged(self.data.test), self.protocol.image_size
-        found = evaluate(model, batches, self.policy, should_stop, self.task, size, add)
+        found = evaluate(model, batches, self.policy, self.should_stop, self.task, size, add)
         return found, torch.cat(each)
 
     def evaluate_own(
-        self,
-        state: Tensors,
-        round_number: int,
-        should_stop: ShouldStop,
-        received: Tensors | None = None,
-        kept: Kept | None = None,
+        self, state: Tensors, round_number: int, received: Tensors | None = None, kept: Kept | None = None
     ) -> Evaluation:
         """Return the score of the site's own model on its validation split, as the method makes it from ``state``.
 
@@ -210,37 +202,25 @@ class SiteSession:
             own = self.objective.personal(model, received or {}, site_round)
         if own.tuning is not None:
             self._check_batches(model)
+            epochs = partial(self.images.epochs, purpose="personal", round_number=round_number)
+            rate, num_train = site_round.learning_rate, len(self.data.train)
+            how = (rate, self.protocol, self.policy, self.should_stop, num_train)
             with seeded(self.protocol.seed, self.site, round_number, "personal layers", device=self.policy.device):
-                fine_tune(
-                    model,
-                    own.tuning,
-                    lambda count: self.images.epochs(count, round_number, "personal"),
-                    site_round.learning_rate,
-                    self.protocol,
-                    self.task,
-                    self.policy,
-                    should_stop,
-                    len(self.data.train),
-                )
-            self._reestimate(model, should_stop)
-        return self.evaluate(own.network, "validation", should_stop)
+                fine_tune(model, own.tuning, epochs, *how)
+            self._reestimate(model)
+        return self.evaluate(own.network, "validation")
 
-    def statistics(
-        self, state: Tensors, should_stop: ShouldStop, personal: Tensors | None = None
-    ) -> dict[str, torch.Tensor]:
+    def statistics(self, state: Tensors, personal: Tensors | None = None) -> dict[str, torch.Tensor]:
         """Return the sums over the inputs of the received model's BatchNorm layers, as ``payload_of`` names them.
 
         Raises ``SettingsError`` if the site's domain is held out.
         """
         self._refuse_held_out()
         model = self.load(state, personal)
-        layers = reestimated_layers(model, self.protocol)
-        images = self._training_images(should_stop, shuffled=True)
+        layers, images = reestimated_layers(model, self.protocol), self._training_images(shuffled=True)
         return payload_of(measure_statistics(model, layers, images, self.policy))
 
-    def probe(
-        self, state: Tensors, should_stop: ShouldStop, personal: Tensors | None = None
-    ) -> dict[str, torch.Tensor]:
+    def probe(self, state: Tensors, personal: Tensors | None = None) -> dict[str, torch.Tensor]:
         """Return the method's report on the received model, before any training.
 
         Raises ``SettingsError`` if the site's domain is held out.
@@ -248,21 +228,21 @@ class SiteSession:
         self._refuse_held_out()
         model = self.load(state, personal)
         with calling("objective", self.objective):
-            return self.objective.report_received(model, *self._seen(model, should_stop))
+            return self.objective.report_received(model, *self._seen(model))
 
     def train(
         self,
         state: Tensors,
         round_number: int,
-        should_stop: ShouldStop,
-        on_epoch: Callable[[int, float], None],
+        on_epoch: OnEpoch = lambda epoch, loss: None,
         received: Tensors | None = None,
         kept: Kept | None = None,
     ) -> TrainResult:
         """Train for one round, counted from 0, and return the result.
 
-        ``received``: the method's tensors sent with the model. ``kept``: what the site kept when it last trained.
-        Raises ``SettingsError`` if the site's domain is held out or BatchNorm cannot train on its batches.
+        ``on_epoch``: receives number and mean loss of each epoch. ``received``: the method's tensors sent with the
+        model. ``kept``: what the site kept when it last trained. Raises ``SettingsError`` if the site's domain is held
+        out or BatchNorm cannot train on its batches.
         """
         self._refuse_held_out()
         protocol, kept = self.protocol, kept or Kept()
@@ -270,19 +250,17 @@ class SiteSession:
         if self.config.compile:
             model.compile_for_training(BACKEND)
         site_round = self._site_round(round_number, kept.memory)
-        own_score = None
-        if objective.personalises:
-            own_score = self.evaluate_own(state, round_number, should_stop, received, kept)
+        own_score = self.evaluate_own(state, round_number, received, kept) if objective.personalises else None
         with calling("objective", objective):
             local = objective.local(received or {}, model, site_round)
         self._check_batches(model)
         report_received = None if objective.probes else objective.report_received
-        before, tensors = self._judge(model, should_stop, report_received, counted=True)
+        before, tensors = self._judge(model, report_received, counted=True)
         with calling("objective", local):
-            local.observe_received(model, *self._seen(model, should_stop, shuffled=True))
-        training, momentum = self._run_epochs(model, local, site_round, kept, should_stop, on_epoch)
-        self._reestimate(model, should_stop)
-        after, more = self._judge(model, should_stop, objective.report_trained)
+            local.observe_received(model, *self._seen(model, shuffled=True))
+        training, momentum = self._run_epochs(model, local, site_round, kept, on_epoch)
+        self._reestimate(model)
+        after, more = self._judge(model, objective.report_trained)
         report = TrainReport(
             domain=self.images.domain,
             received=before[0],
@@ -298,7 +276,7 @@ class SiteSession:
         update = make_update(model.state_dict(), {name: state[name] for name in rules.names(Rule.SHARED)})
         done = Trained(update, report.steps, report.effective_steps)
         with calling("objective", local):
-            local.observe_trained(model, *self._seen(model, should_stop, shuffled=True))
+            local.observe_trained(model, *self._seen(model, shuffled=True))
             tensors |= more | local.report(done)
             memory = local.memory(done)
         personal = personal_part(model, kept_names(model, protocol))
@@ -310,8 +288,7 @@ class SiteSession:
         local: LocalObjective,
         site_round: SiteRound,
         kept: Kept,
-        should_stop: ShouldStop,
-        on_epoch: Callable[[int, float], None],
+        on_epoch: OnEpoch,
     ) -> tuple[LocalTraining, dict[str, torch.Tensor]]:
         """Train ``model`` in place; return what came of it, and SGD's momentum if the protocol keeps it."""
         protocol, device = self.protocol, self.policy.device
@@ -323,17 +300,17 @@ class SiteSession:
         restore_momentum(optimizer, trained, kept.momentum if protocol.keep_momentum else {})
         epochs = self.images.epochs(protocol.local_epochs + self.objective.more_epochs, site_round.number)
         with seeded(protocol.seed, self.site, site_round.number, "layers", device=device):  # dropout
-            training = train_locally(model, local, epochs, optimizer, self.policy, should_stop, on_epoch)
+            training = train_locally(model, local, epochs, optimizer, self.policy, self.should_stop, on_epoch)
         return training, momentum_of(optimizer, trained) if protocol.keep_momentum else {}
 
     def _refuse_held_out(self) -> None:
         if self.protocol.holds_out(domain := self.images.domain):
             raise SettingsError(f"domain {domain!r} is held out in this run and never trains.", public=True)
 
-    def _reestimate(self, model: ExtractorClassifier, should_stop: ShouldStop) -> None:
+    def _reestimate(self, model: ExtractorClassifier) -> None:
         """Replace the statistics of a trained model before it is evaluated, if those of the model received are."""
         if layers := reestimated_layers(model, self.protocol):
-            reestimate(model, layers, self._training_images(should_stop, shuffled=True), self.policy)
+            reestimate(model, layers, self._training_images(shuffled=True), self.policy)
 
     def _check_batches(self, model: ExtractorClassifier) -> None:
         """Raise ``SettingsError`` if batches have one image, of which a BatchNorm layer would see a single position."""
@@ -364,31 +341,29 @@ class SiteSession:
         )
 
     def _judge(
-        self, model: ExtractorClassifier, should_stop: ShouldStop, report: Report | None, *, counted: bool = False
+        self, model: ExtractorClassifier, report: Report | None, *, counted: bool = False
     ) -> tuple[list[Evaluation], dict[str, torch.Tensor]]:
         """Return the scores and the tensors that ``report`` computes on the training split, if it is given.
 
         The scores are on the validation split and, if the gap is measured there, also on the training split.
         """
-        scores = [self.evaluate(model, "validation", should_stop, counted=counted)]
+        scores = [self.evaluate(model, "validation", counted=counted)]
         if self.protocol.gap_split == "train":
-            scores.append(self.evaluate(model, "train", should_stop, counted=False))
+            scores.append(self.evaluate(model, "train", counted=False))
         if report is None:
             return scores, {}
         with calling("objective", self.objective):
-            return scores, report(model, *self._seen(model, should_stop))
+            return scores, report(model, *self._seen(model))
 
-    def _seen(
-        self, model: ExtractorClassifier, should_stop: ShouldStop, *, shuffled: bool = False
-    ) -> tuple[Iterator[FeatureBatch], int]:
+    def _seen(self, model: ExtractorClassifier, *, shuffled: bool = False) -> tuple[Iterator[FeatureBatch], int]:
         """Return the features of the training split, computed on reading, and the number of classes."""
-        images = self._training_images(should_stop, shuffled=shuffled)
+        images = self._training_images(shuffled=shuffled)
         return see(model, images, self.task, self.protocol.image_size), len(self.data.classes)
 
-    def _training_images(self, should_stop: ShouldStop, *, shuffled: bool) -> Batches:
+    def _training_images(self, *, shuffled: bool) -> Batches:
         """Yield the batches of the training split on the device, as :meth:`SiteImages.reported` describes them."""
         # A generator, because most methods read none of them.
-        yield from placed(self.images.reported(shuffled=shuffled), self.policy, should_stop)
+        yield from placed(self.images.reported(shuffled=shuffled), self.policy, self.should_stop)
 
 
 def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:

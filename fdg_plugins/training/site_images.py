@@ -23,7 +23,7 @@ from fdg_plugins.data import (
     training_epochs,
     without_damaged,
 )
-from fdg_plugins.data.skew import EQUAL_PARTS, MIX
+from fdg_plugins.data.splits import EQUAL_PARTS, MIX
 from fdg_plugins.errors import Stopped
 from fdg_plugins.settings.defaults import allotted_sites
 from fdg_plugins.settings.protocol import Protocol
@@ -107,13 +107,13 @@ class SiteImages:
             **self._loading,
         )
 
-    def epochs(self, count: int, round_number: int, *purpose: str) -> Iterator[Batches]:
+    def epochs(self, count: int, round_number: int, purpose: str | None = None) -> Iterator[Batches]:
         """Return the augmented training batches of each of ``count`` epochs, drawn for the round and the purpose."""
         return training_epochs(
             self.data,
             batch_size=self.protocol.batch_size,
             seed=self.protocol.seed,
-            scope=(self.site, round_number, *purpose),
+            scope=(self.site, round_number, *([] if purpose is None else [purpose])),
             epochs=count,
             augmentation=AugmentationRanges(self.protocol.crop_scale, self.protocol.color_jitter),
             **self._loading,

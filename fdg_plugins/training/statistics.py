@@ -21,7 +21,6 @@ from fdg_plugins.models.batch_norm import (
     batch_norm_layers,
     counting_inputs,
     normalising_by_batch,
-    set_statistics,
 )
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.training.loop import Batches, DevicePolicy
@@ -54,8 +53,8 @@ def reestimate(model: ExtractorClassifier, layers: Collection[str], batches: Bat
     free = {name for name in layers if not model.holds(by_name[name])}
     if not free:
         return
-    for name, sums in measure_statistics(model, free, batches, policy).items():
-        set_statistics(by_name[name], sums)
+    values = running_statistics(measure_statistics(model, free, batches, policy))
+    model.load_state_dict(values, strict=False)  # its counters of batches stay
 
 
 def payload_of(found: LayerSums) -> dict[str, torch.Tensor]:

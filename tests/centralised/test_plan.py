@@ -28,7 +28,7 @@ from fdg_plugins.plugins.files import load_file
 from fdg_plugins.settings.defaults import dataset_protocol, protocol_settings
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.training.precision import device_policy
+from fdg_plugins.training.loop import device_policy
 from fdg_plugins.training.site_images import SiteImages
 
 CPU = torch.device("cpu")

@@ -61,7 +61,7 @@ def test_answer_is_that_of_our_own_site(session: SiteSession, tmp_path: Path) ->
     gaps: dict[str, list[float | None]] = {"own": [], "script": []}
     for number in range(2):
         state = build_model("convnet", len(session.data.classes), seed=number).state_dict()  # so the gap is not zero
-        result = session.train(state, number, lambda: False, lambda epoch, loss: None)
+        result = session.train(state, number)
         meta = {META_REPORT: result.report.model_dump(mode="python")}
         script = script_answer(session, state, result)
         answers = {

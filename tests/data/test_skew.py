@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from fdg_plugins.data import DomainData, Partition, SharedDomains, dataset_spec, open_domain
-from fdg_plugins.data.skew import KINDS
+from fdg_plugins.data.splits import KINDS
 from fdg_plugins.errors import SettingsError
 
 SITES, LEAST = 20, 10

@@ -24,10 +24,9 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
-from fdg_plugins.training.loop import DevicePolicy
+from fdg_plugins.training.loop import CPU_FEATURES, DevicePolicy, device_policy, suited_precision
 from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
-from fdg_plugins.training.precision import CPU_FEATURES, device_policy, suited_precision
 from fdg_plugins.training.results import TrainResult, make_update
 from fdg_plugins.training.session import SiteSession
 
@@ -57,7 +56,7 @@ def train(
     kept: Kept | None = None,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainResult:
-    return site.train(state, number, lambda: False, on_epoch, kept=kept)
+    return site.train(state, number, on_epoch, kept=kept)
 
 
 def moved(state: State, update: State) -> State:
@@ -65,7 +64,7 @@ def moved(state: State, update: State) -> State:
 
 
 def judge(site: SiteSession, state: State, split: Literal["validation", "test"]) -> Evaluation:
-    return site.evaluate(site.load(state), split, lambda: False)
+    return site.evaluate(site.load(state), split)
 
 
 def test_a_layer_with_two_names_began_with_the_last_of_the_values_received() -> None:
@@ -161,15 +160,15 @@ def test_fine_tuned_model_is_reestimated(data_root: Path, monkeypatch: pytest.Mo
     judged: list[tuple[ExtractorClassifier, State]] = []
     evaluate: Any = SiteSession.evaluate
 
-    def keep(self: SiteSession, model: ExtractorClassifier, split: str, should_stop: Any) -> Any:
+    def keep(self: SiteSession, model: ExtractorClassifier, split: str) -> Any:
         judged.append((model, {name: value.clone() for name, value in model.state_dict().items()}))
-        return evaluate(self, model, split, should_stop)
+        return evaluate(self, model, split)
 
     monkeypatch.setattr(SiteSession, "evaluate", keep)
     site = session(data_root, objective=objective, batch_norm="reestimate")
-    site.evaluate_own(initial(site), 0, lambda: False)
+    site.evaluate_own(initial(site), 0)
     (model, state) = judged[-1]
-    images = site._training_images(lambda: False, shuffled=True)
+    images = site._training_images(shuffled=True)
     statistics.reestimate(model, batch_norm_layers(model), images, site.policy)
     names = [name for name in state if "running" in name]
     assert names

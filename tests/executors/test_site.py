@@ -40,7 +40,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.testing.inputs import same_bits
-from fdg_plugins.training.precision import Suited
+from fdg_plugins.training.loop import Suited
 from tests.executors.sites import PROTOCOL, Site, census_request, reason, task_request
 from tests.flare_runner import SiteWorkspace, fetch, run_task
 
@@ -113,7 +113,7 @@ def test_other_precision_after_the_census_is_refused(photo: Site, monkeypatch: p
 
     def move_to(precision: Precision) -> None:
         photo.restart()
-        monkeypatch.setattr("fdg_plugins.training.precision.suited_precision", lambda device: Suited(precision, ""))
+        monkeypatch.setattr("fdg_plugins.training.loop.suited_precision", lambda device: Suited(precision, ""))
 
     move_to("bfloat16")
     photo.ask(TASK_CENSUS, census_request(protocol))

@@ -61,7 +61,7 @@ def train(
 ) -> LocalTraining:
     policy, local = policy or DevicePolicy(CPU), objective or ERMObjective().local({}, model)
     made = optimizer(model.parameters())
-    return train_locally(policy.place(model), local, epochs, made, policy, should_stop, lambda epoch, loss: None)
+    return train_locally(policy.place(model), local, epochs, made, policy, should_stop)
 
 
 @pytest.mark.parametrize("batches_done", [0, 1, 4])

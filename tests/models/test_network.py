@@ -168,7 +168,7 @@ def test_logits_are_the_last_layer_of_the_penultimate_output_bit_for_bit() -> No
             assert model.features(images).shape == (2, model.feature_size)
             assert model.last_layer.out_features == 7
             assert torch.equal(model(images), model.last_layer(inputs))
-            assert model.state_dict()[model.last_weight_name].data_ptr() == model.last_layer.weight.data_ptr()
+            assert model.state_dict()[model.last_layer_names[0]].data_ptr() == model.last_layer.weight.data_ptr()
 
 
 def test_the_groupnorm_convnet_has_the_published_layers_and_no_buffers() -> None:

@@ -37,7 +37,7 @@ def train_steps(
     """Train ``model`` in place with SGD, one pass over each of ``epochs``."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
     policy = DevicePolicy(torch.device("cpu"))
-    return train_locally(model, objective, epochs, optimizer, policy, lambda: False, lambda epoch, loss: None)
+    return train_locally(model, objective, epochs, optimizer, policy)
 
 
 def local_of(

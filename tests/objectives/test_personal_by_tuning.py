@@ -29,7 +29,7 @@ def tune(model: ExtractorClassifier, tuning: FineTuning, batches: list[Batch], *
         return iter([iter(batches)] * count) if count == 1 else (iter(batches) for _ in range(count))
 
     settings = Protocol(batch_size=4, **protocol)
-    fine_tune(model, tuning, epochs, 0.1, settings, DEFAULT_TASK, CPU, lambda: False, num_train=4 * len(batches))
+    fine_tune(model, tuning, epochs, 0.1, settings, CPU, lambda: False, num_train=4 * len(batches))
     return asked
 
 

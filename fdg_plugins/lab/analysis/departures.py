@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fdg_plugins.data.skew import EQUAL
+from fdg_plugins.data.splits import EQUAL
 from fdg_plugins.lab.analysis.facts import MOST_NAMED, absences, missing_images, noised
 from fdg_plugins.lab.analysis.papers import NETWORKS, OTHER_IMAGES, PRINTED_DATASETS, PrintedRow
 from fdg_plugins.lab.analysis.runs import Run

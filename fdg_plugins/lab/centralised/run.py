@@ -70,10 +70,6 @@ def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: 
     return kind(plan, sessions, record, folder).carry_out(start.model)
 
 
-def _never() -> bool:
-    return False
-
-
 def endless_batches(
     data: DomainData, protocol: Protocol, *, workers: int = 0, device: torch.device = CPU
 ) -> Iterator[Batch]:
@@ -229,7 +225,7 @@ class _Run:
     def scores(self, model: torch.nn.Module) -> dict[str, Evaluation]:
         """Return the scores of a model on the images of all sites that evaluate it."""
         held_out, of = self.record.held_out, self.sessions.items()
-        return {name: one.evaluate(model, "test" if name in held_out else "validation", _never) for name, one in of}
+        return {name: one.evaluate(model, "test" if name in held_out else "validation") for name, one in of}
 
     def save(self, file: str, state: Tensors, after: int, **more: str) -> None:
         """Save a model as it is after a round."""
@@ -254,7 +250,7 @@ class _AloneRun(_Run):
         """Measure a model's normalization statistics anew, where the protocol says so."""
         session, model = self.sessions[site], self.models[site]
         if model.reestimated:
-            payload = session.statistics(model.state, _never, self.kept[site].personal)
+            payload = session.statistics(model.state, self.kept[site].personal)
             reader, count = PayloadValidator(site, FDGError), len(session.data.train)
             model.replace(running_statistics(read_payload(reader, payload, model.reestimated, count)))
 
@@ -262,7 +258,7 @@ class _AloneRun(_Run):
         local = dict[str, LocalRecord]()
         for site in self.plan.protocol.draw_sites(self.record.sources, checkpoint):
             session, model = self.sessions[site], self.models[site]
-            done = session.train(model.state, checkpoint - 1, _never, lambda *_: None, kept=self.kept[site])
+            done = session.train(model.state, checkpoint - 1, kept=self.kept[site])
             model.apply(done.update)
             self.kept[site] = done.kept
             self._measure(site)

@@ -23,8 +23,7 @@ from fdg_plugins.plugins.own_dataset import shorten_names
 from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, environment_settings, make_protocol, part_settings
 from fdg_plugins.settings.site_config import read_site_config
 from fdg_plugins.storage import named_path
-from fdg_plugins.training.loop import DevicePolicy
-from fdg_plugins.training.precision import suited_precision, why_slow
+from fdg_plugins.training.loop import DevicePolicy, suited_precision, why_slow
 
 WEIGHTS = "ImageNet weights"
 
