@@ -11,7 +11,6 @@ from typing import Any
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, check_varies, group_runs, without_repeats
 from fdg_plugins.lab.analysis.comparisons import compare, worth
-from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, VERDICT, Cell, average, difference, estimate
 from fdg_plugins.lab.analysis.facts import (
     commonest_in_domains,
@@ -24,7 +23,7 @@ from fdg_plugins.lab.analysis.facts import (
     rare_classes,
     versions_in_words,
 )
-from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, papers, printed_rows
+from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, departures, papers, printed_rows
 from fdg_plugins.lab.analysis.runs import Run, method_title
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, target_score
 from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words

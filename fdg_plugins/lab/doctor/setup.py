@@ -12,9 +12,8 @@ from fdg_plugins.data.folders import MANIFEST, is_unfinished
 from fdg_plugins.data.own_files import own_data
 from fdg_plugins.data.stand_in import is_stand_in
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.metrics import statsd_address
-from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.doctor.finding import Finding, ok, problem, warning
+from fdg_plugins.lab.sweep.prepare import check_machine
 from fdg_plugins.models import NETWORKS, model_names
 from fdg_plugins.models.pretrained import cache_folder, imagenet_file
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
@@ -59,9 +58,7 @@ def check_variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _use_variable(name: str, environment: Mapping[str, str]) -> None:
     alone = {name: environment[name]}
     if name in OTHER_VARIABLES:
-        read_site_config("of this machine", None, {"PWD": environment.get("PWD", ""), **alone}).torch_device()
-        statsd_address(alone)
-        chosen_tracker(None, alone)
+        check_machine({"PWD": environment.get("PWD", ""), **alone})
         return
     server = {setting for make in AGGREGATORS.values() for setting in parameters_of(make)}
     own = {setting for objective in OBJECTIVES for setting in objective_settings(objective)}
