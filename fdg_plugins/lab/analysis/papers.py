@@ -94,7 +94,7 @@ def printed_numbers() -> pd.DataFrame:
     own = {
         "table": list(map(int, text["table"])),
         "ours": list(map(method_of, text["method"])),
-        "sites": [(int(of), int(drawn)) if of else None for of, drawn in zip(text["sites"], text["drawn"], strict=True)],
+        "sites": [(int(of), int(n)) if of else None for of, n in zip(text["sites"], text["drawn"], strict=True)],
         "settings": [json.loads(one or "{}") for one in text["settings"]],
         "notes": [tuple(filter(None, note.split(" | "))) for note in text["note"]],
         **{name: [float(number) / 100 if number else None for number in text[name]] for name in ("mean", "std")},

@@ -20,14 +20,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.analysis.comparisons import compare, worth
 from fdg_plugins.lab.analysis.estimates import Cell, cell_of, estimate
-from fdg_plugins.lab.analysis.facts import (
-    commonest_at_sites,
-    described,
-    line_facts,
-    missing_images,
-    notes_on_runs,
-    versions_in_words,
-)
+from fdg_plugins.lab.analysis.facts import commonest_at_sites, described, line_facts, missing_images, notes_on_runs
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, departures_of_sites, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
@@ -98,8 +91,9 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     compared = [row for row in rows if row.fields.get("on") != PERSONAL]
     places = {one.title: "/".join(one) for one in columns}
     facts, over = line_facts(kept), seeds_in_words(rows, (run.seed for run in kept))
+    versions = f"fdg-plugins {facts['version'].replace(';', ', ')}"
     return Table(
-        caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions_in_words(kept)}.",
+        caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions}.",
         head=("method", "participation", "on"),
         columns={one.title: {**one._asdict(), **line_facts(members)} for one, members in columns.items()},
         rows=rows,
