@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 
-from fdg_plugins.lab.analysis.figures.drawing import SMALL_SIZE, new_figure, style
+from fdg_plugins.lab.analysis.figures.drawing import new_figure, style
 from fdg_plugins.lab.analysis.figures.picture import (
     BLACK,
     BLUE,
@@ -116,7 +116,7 @@ def _draw_disk(axes: Axes, soak: Soak) -> None:
             values = [getattr(row, kind) / MIB for row in rows]
             label = kind if name == SERVER else None
             axes.plot([row.round for row in rows], values, line, color=colour, linewidth=0.8, label=label)
-    axes.legend(loc="upper left", fontsize=SMALL_SIZE)
+    axes.legend(loc="upper left")
     axes.set_title(f"disk, MiB: server in full lines, {largest} dotted")
 
 

@@ -18,7 +18,7 @@ from fdg_plugins.data.own_files import NO_RULES, own_data
 from fdg_plugins.data.specs import AttributeSpec, ImageFolderSpec, KnownSpec, SegmentationSpec
 from fdg_plugins.data.stand_in import MARKER, STAND_INS, is_stand_in, write_stand_in
 from fdg_plugins.errors import DataError, SettingsError, check_choice
-from fdg_plugins.lab.doctor.setup import look_for
+from fdg_plugins.lab.doctor.machine import look_for
 from fdg_plugins.lab.preparation.checks import (
     Counts,
     Manifest,

@@ -67,9 +67,8 @@ def evaluate(
 def show_result(file: Path, to: Path | None) -> None:
     """Print the table, and write page and figures with their numbers to the folder ``to``; None: that of the file."""
     result, to = read_result(file), to or file.parent
-    from fdg_plugins.lab.analysis.evaluated import sheet_of
     from fdg_plugins.lab.analysis.figures.drawing import write_figure
-    from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
+    from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation, sheet_of
     from fdg_plugins.lab.analysis.page import make_page
     from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 

@@ -18,10 +18,17 @@ from fdg_plugins.data import DATASETS, PACS, AttributeSpec
 from fdg_plugins.data.catalogue import CELEBA, ROTATED_MNIST, files_of
 from fdg_plugins.data.folders import LOCK
 from fdg_plugins.data.stand_in import MARKER
-from fdg_plugins.lab.doctor import machine, setup
+from fdg_plugins.lab.doctor import machine
 from fdg_plugins.lab.doctor.finding import Finding, Status
-from fdg_plugins.lab.doctor.machine import check_gpus, check_requirement, check_versions, recommend
-from fdg_plugins.lab.doctor.setup import check_data, check_variables, check_weights
+from fdg_plugins.lab.doctor.machine import (
+    check_data,
+    check_gpus,
+    check_requirement,
+    check_variables,
+    check_versions,
+    check_weights,
+    recommend,
+)
 from tests.cli.commands import fdg
 
 CORES, SITES, PROCESSES = st.integers(1, 256), st.integers(1, 200), st.integers(0, 400)
@@ -137,7 +144,8 @@ def test_every_data_set_of_the_catalogue_is_found(tmp_path: Path) -> None:
 
 
 def test_weights_are_looked_for_where_the_server_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "imagenet_file", lambda name: tmp_path / name if name == "resnet18" else None)
+    files = {"resnet18": tmp_path / "resnet18"}
+    monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file", files.get)
     assert check_weights({}).status is Status.WARNING
     assert check_weights({"FDG_PRETRAINED": "imagenet"}).status is Status.PROBLEM
     (tmp_path / "resnet18").touch()

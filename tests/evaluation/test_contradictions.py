@@ -11,7 +11,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.evaluation import take_scores
 from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.lab.analysis.evaluated import sheet_of
+from fdg_plugins.lab.analysis.figures.evaluation import sheet_of
 from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
 from fdg_plugins.tasks.counts import pack, unpack

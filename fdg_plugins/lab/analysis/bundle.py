@@ -7,9 +7,11 @@ per image. The bundle holds MONAI's own network and transforms, by name, and the
 Bundles are only written. Reading one would execute its expressions, which are code.
 """
 
+import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -117,45 +119,22 @@ def inference(run: Run, spec: SegmentationSpec, *, nifti: bool) -> dict[str, Any
     protocol = run.record.protocol
     preset = preset_of(protocol.preset, spec)
     nifti = nifti or spec.dims > 2
+    model, norm = protocol.model, protocol.normalization
+    path, arguments = monai_definition(model, channels=spec.channels, dims=spec.dims, norm=norm)
+    config = _template("inference.json")
+    if preset.whole:
+        config["inferer"] = _SCALED
+    else:
+        config["inferer"]["overlap"] = OVERLAP
     # MONAI registers the blocks of its DynUNet twice; our state dict has each parameter once.
-    strict = protocol.model != "monai_dynunet"
-    path, arguments = monai_definition(
-        protocol.model, channels=spec.channels, dims=spec.dims, norm=protocol.normalization
-    )
-    return {
-        "imports": [
-            *("$import glob", "$import monai", "$import numpy as np", "$import torch"),
-            "$from PIL import Image",
-        ],
-        "bundle_root": ".",
-        "ckpt_path": "$@bundle_root + '/models/model.pt'",
-        "dataset_dir": "$@bundle_root + '/images'",
-        "output_dir": "$@bundle_root + '/masks'",
-        "datalist": "$[{'image': file} for file in sorted(glob.glob(@dataset_dir + '/*.*'))]",
-        "device": "$torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
+    config["initialize"][1] = config["initialize"][1].replace("STRICT", str(model != "monai_dynunet"))
+    config["preprocessing"]["transforms"] = _before(preset, spec, nifti=nifti)
+    config["postprocessing"]["transforms"] = _after(spec, nifti=nifti)
+    head = {"in_channels": arguments["out_channels"], "out_channels": len(spec.classes), "kernel_size": 1}
+    return config | {
         "size": [protocol.image_size] * spec.dims,
         "body": {"_target_": path, **arguments},
-        "head": {
-            "_target_": f"torch.nn.Conv{spec.dims}d",
-            "in_channels": arguments["out_channels"],
-            "out_channels": len(spec.classes),
-            "kernel_size": 1,
-        },
-        "network": "$torch.nn.Sequential(@body, @head).to(@device)",
-        "preprocessing": _compose(_before(preset, spec, nifti=nifti)),
-        "dataset": {"_target_": "monai.data.Dataset", "data": "@datalist", "transform": "@preprocessing"},
-        "dataloader": {"_target_": "monai.data.DataLoader", "dataset": "@dataset", "batch_size": 1, "num_workers": 0},
-        "inferer": _SCALED if preset.whole else _WINDOWS,
-        "postprocessing": _compose(_after(spec, nifti=nifti)),
-        "initialize": [
-            "$torch.set_grad_enabled(False)",
-            f"$@network.load_state_dict(torch.load(@ckpt_path, map_location=@device, weights_only=True), {strict})",
-            "$@network.eval()",
-        ],
-        "run": [
-            "$[@postprocessing(item) for batch in @dataloader for item in monai.data.decollate_batch("
-            "{**batch, 'pred': @inferer(batch['image'].to(@device), @network)})]"
-        ],
+        "head": {"_target_": f"torch.nn.Conv{spec.dims}d", **head},
     }
 
 
@@ -171,12 +150,6 @@ _PLAIN_IMAGE = (
 )
 # MONAI takes the third axis of a slice for its depth; here it holds the channels, or has a length of one.
 _AS_SLICE = "$lambda image: image[0].movedim(-1, 0) if image.ndim == 4 else image"
-_WINDOWS = {
-    "_target_": "monai.inferers.SlidingWindowInferer",
-    "roi_size": "@size",
-    "overlap": OVERLAP,
-    "mode": "gaussian",
-}
 
 
 def _before(preset: Preset, spec: SegmentationSpec, *, nifti: bool) -> list[dict[str, Any]]:
@@ -230,41 +203,28 @@ def metadata(run: Run, spec: SegmentationSpec) -> dict[str, Any]:
     mark = f"[{marks(record)}] " if record.stand_in else ""
     domains = sorted({record.census[site].domain for site in record.sources})
     chosen = next(one.after_round for one in record.choices if one.rule == SOURCE_VALIDATION)
-
-    def images(form: str, value_range: list[int], channels: Sequence[str]) -> dict[str, Any]:
-        return {
-            "type": "image",
-            "dtype": "float32",
-            "spatial_shape": [record.protocol.image_size] * spec.dims,
-            "is_patch_data": True,
-            "format": form,
-            "num_channels": len(channels),
-            "value_range": value_range,
-            "channel_def": {str(number): name for number, name in enumerate(channels)},
-        }
-
-    channels = [f"channel {number}" for number in range(spec.channels)]
-    return {
-        "version": "0.1.0",
+    content = _template("metadata.json")
+    data = content["network_data_format"]
+    for images, names in (
+        (data["inputs"]["image"], [f"channel {number}" for number in range(spec.channels)]),
+        (data["outputs"]["pred"], spec.classes),
+    ):
+        images["spatial_shape"] = [record.protocol.image_size] * spec.dims
+        images |= {"num_channels": len(names), "channel_def": {str(place): name for place, name in enumerate(names)}}
+    return content | {
         "changelog": {"0.1.0": f"exported from the run {record.run}"},
         **{f"{name}_version": version(package) for name, package in PACKAGES.items()},
         "required_packages_version": {"nibabel": version("nibabel")},
         "task": f"segmentation of {', '.join(spec.classes[1:])} in {record.data}",
         "description": f"{mark}trained by {run.method} on {', '.join(domains)}; held out: {run.target}; the global "
         f"model after round {chosen}, chosen by {SOURCE_VALIDATION}.",
-        "authors": "",
-        "copyright": "",
-        "intended_use": "research; not a medical device",
-        "network_data_format": {
-            "inputs": {"image": images("magnitude", [0, 1], channels)},
-            "outputs": {"pred": images("segmentation", [], spec.classes)},
-        },
     }
+
+
+def _template(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((files("fdg_plugins.lab.analysis") / "data" / name).read_text("utf-8"))
+    return content
 
 
 def _transform(name: str, keys: str = "image", **settings: object) -> dict[str, Any]:
     return {"_target_": f"monai.transforms.{name}", "keys": keys, **settings}
-
-
-def _compose(transforms: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"_target_": "monai.transforms.Compose", "transforms": transforms}

@@ -90,6 +90,14 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
     return sorted(found, key=lambda group: (method_order(group.method), group.label))
 
 
+def comparable_groups(
+    runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_defaults: bool = True
+) -> list[Group]:
+    """Return the groups of runs that may share a table, without duplicates; raise ``SettingsError`` for others."""
+    check_comparable(runs, apart_from)
+    return group_runs(without_repeats(runs, apart_from), apart_from, beside_defaults=beside_defaults)
+
+
 def value_of(run: Run, setting: str) -> Hashable:
     """Return a run's value of a setting of its method, else of its protocol; None if it has no such setting."""
     own = method_settings(run.record)
@@ -139,7 +147,7 @@ def check_comparable(runs: Sequence[Run], apart_from: Collection[str] = ()) -> N
                 )
 
 
-def without_repeats(runs: Sequence[Run], apart_from: Sequence[str] = ()) -> tuple[Run, ...]:
+def without_repeats(runs: Sequence[Run], apart_from: Collection[str] = ()) -> tuple[Run, ...]:
     """Return the runs without duplicates.
 
     Raises ``SettingsError`` for two runs of one method, held-out domain, seed and values of ``apart_from`` with

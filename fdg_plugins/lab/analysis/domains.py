@@ -4,33 +4,22 @@
 Centralised references, if there are any, follow below the federated methods.
 """
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.comparable import Group, check_comparable, check_varies, group_runs, without_repeats
+from fdg_plugins.lab.analysis.comparable import Group, check_varies, comparable_groups
 from fdg_plugins.lab.analysis.comparisons import compare, worth
-from fdg_plugins.lab.analysis.departures import departures
 from fdg_plugins.lab.analysis.estimates import LEAST_RUNS, VERDICT, Cell, average, difference, estimate
-from fdg_plugins.lab.analysis.facts import (
-    commonest_in_domains,
-    described,
-    known_domains,
-    line_facts,
-    missing_images,
-    note_on_batch_norm,
-    notes_on_runs,
-    rare_classes,
-    versions_in_words,
-)
-from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, papers, printed_rows
+from fdg_plugins.lab.analysis.facts import described, known_domains, line_facts, notes_on_groups
+from fdg_plugins.lab.analysis.papers import AVERAGE, PrintedRow, departures, papers, printed_rows
 from fdg_plugins.lab.analysis.runs import Run, method_title
 from fdg_plugins.lab.analysis.selection import ORACLE, RULES, SOURCE_VALIDATION, choose, target_score
 from fdg_plugins.lab.analysis.table import DIFFERENCE, NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.settings.protocol import Protocol
-from fdg_plugins.tasks.counts import FEWEST
+
+Columns = Mapping[str, str]  # the name of the column of each held-out domain
 
 
 def build_table(
@@ -48,30 +37,27 @@ def build_table(
     """
     for setting in choosing:
         check_varies(runs, setting)
-    check_comparable(runs, apart_from=choosing)
     if against is not None:
         _check_against(runs[0], choosing)
-    found = [choose(group) for group in group_runs(without_repeats(runs, choosing), choosing)]
+    found = [choose(group) for group in comparable_groups(runs, choosing)]
     groups = [group for group, _ in found]
     kept = [run for group in groups for run in group.runs]
-    score, selecting, domains, facts = kept[0].record.score, kept[0].record.selecting, _domains(kept), line_facts(kept)
+    score, selecting, columns, facts = kept[0].record.score, kept[0].record.selecting, _columns(kept), line_facts(kept)
     remarks: dict[str, list[str]] = {}
-    rows = tuple(row for group in groups for row in _rows(group, rules, domains, against, remarks))
+    rows = tuple(row for group in groups for row in _rows(group, rules, columns, against, remarks))
     rule = RULES[rules[0]] if len(rules) == 1 else "by several rules"
     rule += f" by {selecting.title}" if selecting != score else ""
     return Table(
         caption=f"{score.heading}{score.unit}, {seeds_in_words(rows, (run.seed for run in kept))}: {described(kept)}; "
-        f"selection: {rule}; {versions_in_words(kept)}.",
+        f"selection: {rule}; fdg-plugins {facts['version'].replace(';', ', ')}.",
         head=("method", *["selection"] * (len(rules) > 1), *["whose"] * (against is not None)),
-        columns={column: {"target": column} for column in (*domains, AVERAGE)},
+        columns={column: {"target": column} for column in (*columns.values(), AVERAGE)},
         rows=rows,
         notes=(
             *(f"{', '.join(of)}: {text}." for text, of in remarks.items()),
             *_notes_on_papers(rows),
             *filter(None, (note for _, note in found)),
-            *_notes_on_images(kept, domains),
-            *notes_on_runs(kept),
-            *note_on_batch_norm(groups),
+            *notes_on_groups(groups, columns),
         ),
         score=score,
         facts=facts,
@@ -96,18 +82,18 @@ def _row(group: Group, kind: str, title: str, rule: str, whose: str, cells: Mapp
 
 
 def _rows(
-    group: Group, rules: Sequence[str], domains: Sequence[str], against: str | None, remarks: dict[str, list[str]]
+    group: Group, rules: Sequence[str], columns: Columns, against: str | None, remarks: dict[str, list[str]]
 ) -> Iterator[Row]:
     """Yield our rows of a method, and each paper's with the differences; ``remarks`` receives what is to be said."""
-    facts, ours = line_facts(group.runs), {rule: _cells(group.runs, rule, domains) for rule in rules}
+    facts, ours = line_facts(group.runs), {rule: _cells(group.runs, rule, columns) for rule in rules}
     for rule, cells in ours.items():
         rivals = None if rule == ORACLE else (group.is_reference, rule)
         yield _row(group, OURS, group.label, rule, "ours", cells, **facts)._replace(rivals=rivals)
         for kind in dict.fromkeys(kind for run in group.runs for kind in run.record.task.summary_kinds):
-            derived, title = _cells(group.runs, rule, domains, kind.name), f"{group.label}, {kind.title}"
+            derived, title = _cells(group.runs, rule, columns, kind.name), f"{group.label}, {kind.title}"
             yield _row(group, kind.name, title, rule, "ours", derived, **facts)._replace(factor=kind.factor)
             names = [f"{kind.name}_{number}" for number in range(len(group.runs[0].record.classes))]
-            by_class = {name: found for name in names if (found := _cells(group.runs, rule, domains, name))}
+            by_class = {name: found for name in names if (found := _cells(group.runs, rule, columns, name))}
             for name, found in by_class.items():
                 yield _row(group, name, title, rule, "ours", found, **facts)._replace(words={})
     for printed in _printed(group, against) if against else ():
@@ -151,11 +137,11 @@ def _printed(group: Group, against: str) -> tuple[PrintedRow, ...]:
     return printed_rows(str(group.runs[0].dataset), group.method, against, many=many, settings=settings)
 
 
-def _cells(runs: Sequence[Run], rule: str, domains: Sequence[str], derived: str | None = None) -> dict[str, Cell]:
-    values: dict[str, dict[int, float]] = {domain: {} for domain in domains}
+def _cells(runs: Sequence[Run], rule: str, columns: Columns, derived: str | None = None) -> dict[str, Cell]:
+    values: dict[str, dict[int, float]] = {column: {} for column in columns.values()}
     for run in runs:
         if (score := target_score(run.record, rule, derived)) is not None:
-            values[_column(run.target)][run.seed] = score
+            values[columns[run.target]][run.seed] = score
     found = {column: estimate(by_seed) for column, by_seed in (*values.items(), (AVERAGE, average(values)))}
     return {column: cell for column, cell in found.items() if cell}
 
@@ -172,27 +158,9 @@ def _notes_on_papers(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{paper.title} paper: {paper.reference}; mean of {paper.runs} runs; selection: {paper.selection}."
 
 
-def _notes_on_images(runs: Sequence[Run], columns: Sequence[str]) -> Iterator[str]:
-    shares = {_column(domain): share for domain, share in commonest_in_domains(runs).items()}
-    if found := {column: shares[column] for column in columns if column in shares}:
-        parts = [f"{column} {100 * share:.1f}" for column, share in found.items()]
-        parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] * (len(found) > 1)
-        words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
-        yield f"{words}: {', '.join(parts)}."
-    for column, few in rare_classes(runs).items():
-        yield f"{column} has fewer than {FEWEST} images of {few}: scores by class, and their mean, are uncertain."
-    missing = missing_images(runs)
-    if judged := dict.fromkeys(missing[run.target] for run in runs if run.target in missing):
-        yield f"Not evaluated on all images of the held-out domain: {', '.join(judged)}."
-
-
-def _domains(runs: Sequence[Run]) -> tuple[str, ...]:
-    named = sorted({reply.domain for run in runs for reply in run.record.census.values()})
-    domains = known_domains(runs[0].dataset) or named
+def _columns(runs: Sequence[Run]) -> Columns:
+    replies = (reply for run in runs for reply in run.record.census.values())
+    domains = known_domains(runs[0].dataset) or sorted({reply.domain for reply in replies})
     others = sorted({run.target for run in runs}.difference(domains))  # of another version of the data set
-    return tuple(map(_column, (*domains, *others)))
-
-
-def _column(domain: str) -> str:
-    """Return the name of a domain's column, which is not that of the average, whatever a folder is called."""
-    return f"{domain} (domain)" if domain == AVERAGE else domain
+    # A domain's column is not that of the average, whatever a folder is called.
+    return {domain: f"{domain} (domain)" if domain == AVERAGE else domain for domain in (*domains, *others)}

@@ -3,7 +3,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -74,11 +74,6 @@ def _distinct(runs: Iterable[Run]) -> dict[str, list[Any]]:
         }.items():
             facts.setdefault(name, {}).update({} if value is None else {value: None})
     return {name: list(values) for name, values in facts.items()}
-
-
-def versions_in_words(runs: Iterable[Run]) -> str:
-    """Return by which versions of this package runs were made."""
-    return f"fdg-plugins {', '.join(sorted(_distinct(runs)['version']))}"
 
 
 # --- what runs lacked ---
@@ -180,16 +175,6 @@ def commonest_in_domains(runs: Iterable[Run]) -> dict[str, float]:
     return {name: statistics.fmean(own.values()) for name, own in shares.items()}
 
 
-def rare_classes(runs: Iterable[Run]) -> dict[str, str]:
-    """Return the classes with few images in each held-out domain, with their numbers, of runs with scores by class."""
-    found: dict[str, str] = {}
-    for run in (run for run in runs if run.record.protocol.scores):
-        counts = np.sum([run.record.census[site].class_counts for site in run.record.held_out], axis=0)
-        few = [f"{name} ({n})" for name, n in zip(run.record.classes, counts.tolist(), strict=True) if n < FEWEST]
-        found |= {run.target: ", ".join(few)} if few else {}
-    return found
-
-
 def commonest_at_sites(run: Run) -> float | None:
     """Return the accuracy on the sites' own test images if each site's answer is always its commonest class.
 
@@ -227,3 +212,33 @@ def note_on_batch_norm(groups: Iterable[Group]) -> list[str]:
             return []
     rules = [f"{rule} for {', '.join(one.label for one in of)}" for rule, of in sorted(by_rule.items())]
     return [f"batch_norm is {'; '.join(rules)}: a difference between these is also one of BatchNorm's statistics."]
+
+
+# --- all notes of a table by held-out domains ---
+
+
+def notes_on_groups(groups: Sequence[Group], columns: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a reader must know of the runs in a table; ``columns``: the name of each held-out domain's column."""
+    runs = [run for group in groups for run in group.runs]
+    yield from _on_images(runs, columns)
+    yield from notes_on_runs(runs)
+    yield from note_on_batch_norm(groups)
+
+
+def _on_images(runs: Sequence[Run], columns: Mapping[str, str]) -> Iterator[str]:
+    shares = commonest_in_domains(runs)
+    if found := {column: shares[domain] for domain, column in columns.items() if domain in shares}:
+        parts = [f"{column} {100 * share:.1f}" for column, share in found.items()]
+        parts += [f"on average {100 * statistics.fmean(found.values()):.1f}"] * (len(found) > 1)
+        words = "Always naming the held-out domain's commonest class is right in this percentage of its images"
+        yield f"{words}: {', '.join(parts)}."
+    rare: dict[str, str] = {}
+    for run in (run for run in runs if run.record.protocol.scores):
+        counts = np.sum([run.record.census[site].class_counts for site in run.record.held_out], axis=0)
+        few = [f"{name} ({n})" for name, n in zip(run.record.classes, counts.tolist(), strict=True) if n < FEWEST]
+        rare |= {run.target: ", ".join(few)} if few else {}
+    for domain, names in rare.items():
+        yield f"{domain} has fewer than {FEWEST} images of {names}: scores by class, and their mean, are uncertain."
+    missing = missing_images(runs)
+    if judged := dict.fromkeys(missing[run.target] for run in runs if run.target in missing):
+        yield f"Not evaluated on all images of the held-out domain: {', '.join(judged)}."

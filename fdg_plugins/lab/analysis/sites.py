@@ -9,7 +9,6 @@ images would be to choose on the test set. Scores that the task derives from sum
 worst group's accuracy, have separate rows.
 """
 
-import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,17 +19,9 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis.comparable import Group, check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.analysis.comparisons import compare, worth
-from fdg_plugins.lab.analysis.departures import departures_of_sites
 from fdg_plugins.lab.analysis.estimates import Cell, cell_of, estimate
-from fdg_plugins.lab.analysis.facts import (
-    commonest_at_sites,
-    described,
-    line_facts,
-    missing_images,
-    notes_on_runs,
-    versions_in_words,
-)
-from fdg_plugins.lab.analysis.papers import ALL_PAPERS, printed_numbers
+from fdg_plugins.lab.analysis.facts import commonest_at_sites, described, line_facts, missing_images, notes_on_runs
+from fdg_plugins.lab.analysis.papers import ALL_PAPERS, departures_of_sites, printed_numbers
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.selection import LAST, selected
 from fdg_plugins.lab.analysis.table import NOT_COMPARABLE, OURS, PRINTED, Row, Table, seeds_in_words
@@ -44,7 +35,6 @@ ALPHAS, DATASETS = (0.1, 0.5), ("mnist", "cifar10", "cifar100", "emnist")  # in 
 PAPER, TABLES = "fedomg", (5, 1)  # Table 1 repeats the numbers of Table 5 for all sites, under a caption of 20 %
 ROUNDS, SITES, RUNS = 800, 100, 5
 PAIRED = ("seed, data set, skew and participation", "data set")
-_SETTING = re.compile(r"alpha=([0-9.]+),clients=100,participation=([0-9.]+)")
 _OF_PLACE = ("sites_per_round", "partition", "dirichlet_alpha")
 
 
@@ -101,8 +91,9 @@ def build_sites_table(runs: Sequence[Run], against: str | None = None) -> Table:
     compared = [row for row in rows if row.fields.get("on") != PERSONAL]
     places = {one.title: "/".join(one) for one in columns}
     facts, over = line_facts(kept), seeds_in_words(rows, (run.seed for run in kept))
+    versions = f"fdg-plugins {facts['version'].replace(';', ', ')}"
     return Table(
-        caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions_in_words(kept)}.",
+        caption=f"Accuracy of the last model, percent, {over}: {described(kept)}; {versions}.",
         head=("method", "participation", "on"),
         columns={one.title: {**one._asdict(), **line_facts(members)} for one, members in columns.items()},
         rows=rows,
@@ -156,9 +147,9 @@ def printed_cells(method: str, participation: float) -> dict[str, Cell]:
     numbers = numbers[(numbers["paper"] == PAPER) & (numbers["ours"] == method)]
     for table in TABLES:
         for number in numbers[numbers["table"] == table].itertuples():
-            alpha, share = _SETTING.fullmatch(number.setting).groups()  # type: ignore[union-attr]
-            if (1.0 if table == 1 else float(share)) == participation:
-                column = Column(number.dataset, f"alpha={float(alpha):g}")
+            sites, drawn = number.sites
+            if (1.0 if table == 1 else drawn / sites) == participation:
+                column = Column(number.dataset, f"alpha={float(number.alpha):g}")
                 found.setdefault(column.title, cell_of(number.mean, number.std, RUNS))
     return found
 

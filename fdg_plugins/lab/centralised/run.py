@@ -29,7 +29,7 @@ from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
 from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method, RoundRecord
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
-from fdg_plugins.record.run_record import Choice, RunRecord
+from fdg_plugins.record.run_record import Choice, RunRecord, pooled_sums
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
@@ -161,16 +161,14 @@ class _Run:
     def carry_out(self, start: GlobalModel) -> RunRecord:
         """Train and evaluate from ``start``, as round 0, up to the last checkpoint; return the record."""
         self.begin(start)
-        self.evaluate(0)
-        self._save_record()
-        for checkpoint in range(1, self.plan.schedule.checkpoints + 1):
-            began = time.perf_counter()
-            local = self.train(checkpoint)
-            none = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
-            seconds, trained = time.perf_counter() - began, tuple(local)
-            self.record.rounds.append(
-                RoundRecord(round=checkpoint, drawn=trained, sites=trained, local=local, seconds=seconds, **none)
-            )
+        none: dict[str, Any] = {"failures": {}, "aggregation_seconds": 0.0, "bytes_down": 0, "bytes_up": 0}
+        for checkpoint in range(self.plan.schedule.checkpoints + 1):
+            if checkpoint:
+                began = time.perf_counter()
+                local = self.train(checkpoint)
+                seconds, trained = time.perf_counter() - began, tuple(local)
+                of_all: dict[str, Any] = {"drawn": trained, "sites": trained, "local": local, "seconds": seconds}
+                self.record.rounds.append(RoundRecord(round=checkpoint, **of_all, **none))
             self.evaluate(checkpoint)
             self._save_record()
         self.record.status = "finished"
@@ -284,9 +282,6 @@ class _AloneRun(_Run):
 
 def _together(scores: Sequence[Evaluation]) -> Evaluation:
     """Return the scores of several models on the same images as one, whose scores are their means."""
-    sums: dict[str, ScoreSum] = {}
-    for name, one in ((name, one) for found in scores for name, one in found.sums.items()):
-        before = sums.get(name, ScoreSum(sum=0.0, count=0))
-        sums[name] = ScoreSum(sum=before.sum + one.sum, count=before.count + one.count)
+    sums = {name: ScoreSum(sum=total, count=count) for name, (total, count) in pooled_sums(scores).items()}
     loss = statistics.fmean(found.loss for found in scores)
     return Evaluation(split="test", loss=loss, count=sum(found.count for found in scores), sums=sums)

@@ -46,8 +46,8 @@ class Assignment:
 class LocalParty(EngineSpec):
     """What the engines of server and site have in common: what FLARE's runners and components ask their engine for.
 
-    ``components`` are the job's by id, ``handlers`` those that receive events, ``stickers`` further public properties
-    of every context.
+    ``made`` is what FLARE's configurator has built of the job, from which ``runner`` makes FLARE's runner of an engine;
+    ``stickers``: further public properties of every context.
     """
 
     process_type = ""
@@ -58,16 +58,15 @@ class LocalParty(EngineSpec):
         name: str,
         job: str,
         workspace: Workspace,
-        components: dict[str, Any],
-        handlers: list[FLComponent],
+        made: Any,
         meta: Mapping[str, Any],
-        stickers: Mapping[str, Any] | None = None,
+        runner: Callable[..., Any],
+        **stickers: Any,
     ) -> None:
         self.name = name
-        self.handlers = handlers
-        self.runner: Any = None
+        self.handlers: list[FLComponent] = made.handlers
         self._workspace = workspace
-        self._components = components
+        self._components: dict[str, Any] = made.components
         self._messages: dict[str, Handler] = {}
         private = {
             FLContextKey.JOB_META: meta,
@@ -77,7 +76,11 @@ class LocalParty(EngineSpec):
             FLContextKey.SCOPE_OBJECT: None,
             FLContextKey.PROCESS_TYPE: self.process_type,
         }
-        self._contexts = FLContextManager(self, name, job, dict(stickers or {}), private)
+        self._contexts = FLContextManager(self, name, job, stickers, private)
+        self.runner = runner(made, job, self)
+        self.add_handler(self.runner)
+        with self.new_context() as fl_ctx:
+            fl_ctx.set_prop(FLContextKey.RUNNER, self.runner, private=True)
 
     def new_context(self) -> FLContext:
         return self._contexts.new_context()
@@ -126,9 +129,9 @@ class LocalServer(LocalParty):
     register_app_command = sync_clients_from_main_process = LocalParty.nothing
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
         self.sites: dict[str, LocalSite] = {}
         self.local_tasks: LocalTasks | None = None
+        super().__init__(*arguments)
 
     def get_clients(self) -> list[Client]:
         return [site.client for site in self.sites.values()]
@@ -171,11 +174,11 @@ class LocalSite(LocalParty):
 
     process_type = ProcessType.CLIENT_JOB
 
-    def __init__(self, server: LocalServer, shared_work: Any, name: str, *arguments: Any) -> None:
-        super().__init__(name, *arguments)
+    def __init__(self, server: LocalServer, shared_work: Any, name: str, *arguments: Any, **stickers: Any) -> None:
         self.client = Client(name, token="")
         self.shared_work = shared_work
         self._server = server
+        super().__init__(name, *arguments, **stickers)
 
     def get_task_assignment(self, fl_ctx: FLContext, timeout: float | None = None) -> Assignment:
         """Fetch the site's next task from the server, with the events by which FLARE's own loop is recognised."""

@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -131,10 +132,13 @@ class OneProcessJob:
         sites, self._meta, custom = deploy(job, workspace, self._id)
         sys.path += [str(folder) for folder in custom if str(folder) not in sys.path]
         # FLARE keeps the config that was read last for all components: that of the server, which has settings in it.
-        configs = {site: self._configured(site, "ClientJsonConfigurator") for site in sites}
+        parts = {site: self._configured(site, "ClientJsonConfigurator") for site in sites}
         self._server = server = self._make_server()
-        for site, config in configs.items():
-            server.sites[site] = self._make_site(site, config, shared_work)
+        runner = partial(fetch("ClientRunner"), {})
+        for site, made in parts.items():
+            stickers = {ReservedKey.FQSN: site, ReservedKey.IS_LEAF: True, FLContextKey.CURRENT_JOB_ID: self._id}
+            arguments = (self._id, self._workspace_of(site), made, self._meta, runner)
+            server.sites[site] = LocalSite(server, shared_work, site, *arguments, **stickers)
 
     def run(self) -> bool:
         """Run the job to its end, in this thread; return whether it ended without a fatal error."""
@@ -158,12 +162,8 @@ class OneProcessJob:
             site.runner.run_abort_signal.trigger(value=True)
 
     def _make_server(self) -> LocalServer:
-        config = self._configured(SERVER, "ServerJsonConfigurator")
-        made = config.runner_config
-        parts = (made.components, made.handlers, self._meta)
-        server = LocalServer(IDENTITY, self._id, self._workspace_of(SERVER), *parts)
-        server.runner = fetch("ServerRunner")(made, self._id, server)
-        server.add_handler(server.runner)
+        made = self._configured(SERVER, "ServerJsonConfigurator")
+        server = LocalServer(IDENTITY, self._id, self._workspace_of(SERVER), made, self._meta, fetch("ServerRunner"))
         for workflow in made.workflows:
             workflow.controller.communicator._task_check_period = MONITOR_S
 
@@ -181,22 +181,7 @@ class OneProcessJob:
             at_once=self._at_once,
             interrupt=lambda name: server.sites[name].runner.run_abort_signal.trigger(value=True),
         )
-        with server.new_context() as fl_ctx:
-            fl_ctx.set_prop(FLContextKey.RUNNER, server.runner, private=True)
         return server
-
-    def _make_site(self, name: str, config: Any, shared_work: Any) -> LocalSite:
-        made = config.runner_config
-        stickers = {ReservedKey.FQSN: name, ReservedKey.IS_LEAF: True}
-        arguments = (self._id, self._workspace_of(name), made.components, made.handlers, self._meta, stickers)
-        site = LocalSite(self._server, shared_work, name, *arguments)
-        site.runner = fetch("ClientRunner")({}, made, self._id, site)
-        site.add_handler(site.runner)
-        with site.new_context() as fl_ctx:
-            fl_ctx.set_prop(FLContextKey.RUNNER, site.runner, private=True)
-            for key in (FLContextKey.CURRENT_RUN, FLContextKey.CURRENT_JOB_ID):
-                fl_ctx.set_prop(key, self._id, private=False, sticky=True)
-        return site
 
     def _workspace_of(self, name: str) -> Workspace:
         return Workspace(str(self._workspace / name), name, CONFIG)
@@ -227,7 +212,7 @@ class OneProcessJob:
         authorize = fetch("authorize_build_component")
         config.set_component_build_authorizer(authorize, fl_ctx=context, event_handlers=[])
         config.configure()
-        return config
+        return config.runner_config
 
 
 def deploy(job: Path, workspace: Path, job_id: str) -> tuple[list[str], dict[str, Any], list[Path]]:

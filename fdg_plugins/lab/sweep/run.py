@@ -121,14 +121,15 @@ class Launch(NamedTuple):
 
 
 class RunProcess:
-    """A run in ``folder`` whose process was started; the output of it and of its children is in ``log.txt``."""
+    """A run in ``folder`` whose process was started; the output of it and of its children is in ``log.txt``.
+
+    ``record`` is the content of the record that the run writes after every round, as :meth:`follow` has last seen it.
+    """
 
     def __init__(self, folder: Path, launch: Launch) -> None:
-        self._folder = folder
-        self._launch = launch
-        self._record = folder / launch.results / RESULTS_FILE
-        self._content: Any = None
-        self._seen = 0
+        self.record: Any = None
+        self._folder, self._program = folder, launch.program
+        self._file, self._seen = folder / launch.results / RESULTS_FILE, 0
         try:
             with (folder / LOG_FILE).open("ab") as log:
                 self._log_begins = log.tell()  # what stopped an earlier part of the run does not stop this one
@@ -154,24 +155,23 @@ class RunProcess:
         self._process.wait()
         end_processes(self._folder)
 
-    def record(self) -> Any:
-        """Return the record that the run writes after every round, parsed; if unchanged, the same object."""
+    def follow(self, show: Callable[[Any], None]) -> None:
+        """Read the record, and ``show`` it if it has changed."""
+        before = self.record
         with contextlib.suppress(OSError, DataError):  # none yet, or FLARE is clearing its folder: the last known one
-            changed = self._record.stat().st_mtime_ns
-            if changed != self._seen:
-                self._content = parse_json(self._record.read_bytes(), RESULTS_FILE)
-                self._seen = changed
-        return self._content
+            if (changed := self._file.stat().st_mtime_ns) != self._seen:
+                self.record, self._seen = parse_json(self._file.read_bytes(), RESULTS_FILE), changed
+        if self.record is not before:
+            show(self.record)
 
     def failure(self) -> str:
         """Return why a run that has ended did not finish, in one line."""
-        record = self.record()
-        because = record.get("stopped_because") if isinstance(record, dict) else None
+        because = self.record.get("stopped_because") if isinstance(self.record, dict) else None
         log = (self._folder / LOG_FILE).read_bytes()[self._log_begins :].decode("utf-8", errors="replace")
         told = (found[-1] for pattern in REASONS if (found := pattern.findall(log)))
         code = self._process.returncode
         ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        line = " ".join(str(because or next(told, f"{self._launch.program} {ended}.")).split())
+        line = " ".join(str(because or next(told, f"{self._program} {ended}.")).split())
         return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
 
 
@@ -195,27 +195,20 @@ def carry_out(launch: Launch, folder: Path, order: StopOrder, show: Callable[[An
     """
     if order.signal is not None:
         return Ending(reason=STOPPED)
-    shown, started = None, time.monotonic()
-
-    def look() -> None:
-        nonlocal shown
-        if (content := process.record()) is not shown:
-            shown = content
-            show(content)
-
+    started = time.monotonic()
     try:
         process = RunProcess(folder, launch)
         try:
             while order.signal is None and not process.has_ended():
-                look()
+                process.follow(show)
                 time.sleep(POLL_S)
         finally:
             process.end()  # also those that FLARE's simulator leaves behind
-        look()
+        process.follow(show)
     except DataError as error:
         return Ending(reason=str(error))
     seconds = time.monotonic() - started
-    if has_finished(shown):
+    if has_finished(process.record):
         return Ending(seconds)
     return Ending(seconds, process.failure() if order.signal is None else STOPPED)
 

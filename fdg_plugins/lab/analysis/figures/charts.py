@@ -18,16 +18,9 @@ import pandas as pd
 
 from fdg_plugins.data.site_names import site_names, split_site
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis.comparable import (
-    Group,
-    check_comparable,
-    group_runs,
-    value_of,
-    varied_settings,
-    without_repeats,
-)
+from fdg_plugins.lab.analysis.comparable import Group, comparable_groups, value_of, varied_settings
 from fdg_plugins.lab.analysis.estimates import Cell, average, estimate, seeds_in_words, span
-from fdg_plugins.lab.analysis.facts import commonest_in_domains, described, known_domains
+from fdg_plugins.lab.analysis.facts import commonest_in_domains, described, known_domains, line_facts
 from fdg_plugins.lab.analysis.figures.picture import COLUMNS, Chart, Counts, Look, Panel, numbered_look
 from fdg_plugins.lab.analysis.runs import Run, grouped
 from fdg_plugins.lab.analysis.selection import RULES, SOURCE_VALIDATION, target_score
@@ -65,23 +58,18 @@ class Material:
     """Comparable runs by method and settings, each with a look; ``apart_from``: settings that may differ."""
 
     def __init__(self, runs: Sequence[Run], apart_from: Sequence[str] = ()) -> None:
-        check_comparable(runs, apart_from)
-        self.runs = without_repeats(runs, apart_from)
-        groups = group_runs(self.runs, apart_from, beside_defaults=False)
+        groups = comparable_groups(runs, apart_from, beside_defaults=False)
+        self.runs = [run for group in groups for run in group.runs]
         self.groups = [(group, numbered_look(number)) for number, group in enumerate(groups)]
         self.targets = domain_order(self.runs[0].dataset, (run.target for run in self.runs))
 
 
 def stated_of(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the caption of a figure, and what its numbers repeat."""
-    record = runs[0].record
+    facts = line_facts(runs[:1])
     return {
         "caption": f"{described(runs)}; {seeds_in_words({run.seed for run in runs})}",
-        "data": {
-            "data": record.data,
-            "stand_in": str(record.stand_in).lower(),
-            "initial_weights": record.initial_weights.label,
-        },
+        "data": {name: facts[name] for name in ("data", "stand_in", "initial_weights")},
     }
 
 

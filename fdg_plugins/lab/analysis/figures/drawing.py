@@ -35,8 +35,8 @@ from fdg_plugins.storage import write_bytes
 from fdg_plugins.tasks.counts import FEWEST
 
 FORMATS = ("png", "svg")
+STYLE = Path(__file__).with_name("figures.mplstyle")
 COLUMN_INCHES = 3.3  # a column of a paper with two
-TEXT_SIZE, SMALL_SIZE = 7.0, 6.5  # points
 LETTERS = 19  # of an inch of text, about
 LINE_INCHES = 0.12
 PANEL_HEIGHT = 1.35
@@ -44,23 +44,6 @@ MARKERS_PER_LINE, TICKS = 8, 6
 SOLID, DOTTED, LEVEL, CHANCE = "-", ":", "--", "-."
 MANY_SITES = 20  # of one domain; more lines of one colour would be a block
 MOST_CLASSES = 30  # that are named
-
-_STYLE: dict[Any, Any] = {
-    "font.size": TEXT_SIZE,
-    **dict.fromkeys(("figure.titlesize", "axes.titlesize", "axes.labelsize"), TEXT_SIZE),
-    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), SMALL_SIZE),
-    "figure.constrained_layout.use": True,
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.alpha": 0.4,
-    "legend.frameon": False,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 3.0,
-    "text.parse_math": False,  # a $ in a name is a plain $
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "fdg",  # otherwise ids are random
-}
 
 
 def draw(picture: Picture) -> Figure:
@@ -96,7 +79,7 @@ def render(figure: Figure, picture: Picture, form: str) -> bytes:
 
 def style() -> AbstractContextManager[None]:
     """Return the context in which every figure is drawn and saved; global settings are restored on exit."""
-    return rc_context(_STYLE)
+    return rc_context(fname=STYLE)
 
 
 def new_figure(picture: Picture, width: float, height: float, handles: Sequence[Artist] = ()) -> Figure:

@@ -22,11 +22,10 @@ from markupsafe import Markup
 
 from fdg_plugins.audit.file import AUDIT_FILE, read_audit
 from fdg_plugins.errors import FDGError, counted, visible
-from fdg_plugins.lab.analysis.evaluated import sheet_of
 from fdg_plugins.lab.analysis.facts import noised
 from fdg_plugins.lab.analysis.figures import pictures_of
 from fdg_plugins.lab.analysis.figures.drawing import draw, render
-from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
+from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation, sheet_of
 from fdg_plugins.lab.analysis.figures.picture import Picture
 from fdg_plugins.lab.analysis.runs import Run, grouped, method_title
 from fdg_plugins.lab.analysis.table import NONE, Sheet, Table
