@@ -4,7 +4,7 @@
 And the way there: from a method, a data set and flat settings to the contents of a job's config.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nvflare.apis.filter import Filter
@@ -14,17 +14,18 @@ from fdg_plugins.aggregators.compatibility import check_fit
 from fdg_plugins.aggregators.weightings import weighting_names
 from fdg_plugins.data import DatasetSpec, dataset_spec
 from fdg_plugins.data.presets import check_preset
-from fdg_plugins.errors import SettingsError, check_choice, check_settings_known, shorten
+from fdg_plugins.errors import SettingsError, check_choice, parsed_object, shorten
 from fdg_plugins.filters import ExchangeCheckFilter, GapCheckFilter, RoundedUpdateReceiveFilter
 from fdg_plugins.filters.gap import LOSS
 from fdg_plugins.messages import REPORT_GAP, TASK_PROBE, TASK_TRAIN
 from fdg_plugins.models import NETWORKS
 from fdg_plugins.objectives import OBJECTIVES, Objective, make_objective, objective_settings, read_settings
-from fdg_plugins.plugins.classes import parameters_of, read_spec
+from fdg_plugins.plugins.classes import name_in, parameters_of, read_spec
 from fdg_plugins.plugins.composition import PLAIN, Composition, parse_method, parts
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset
 from fdg_plugins.settings.defaults import dataset_protocol, method_defaults
 from fdg_plugins.settings.protocol import (
+    NAMING,
     PREFIX,
     Overrides,
     Protocol,
@@ -40,10 +41,10 @@ BY_CLASS = ("dirichlet", "shards")  # partitions by the classes of images
 
 
 class Plan(NamedTuple):
-    """A protocol, and the aggregator settings that override the job's."""
+    """A protocol, and the aggregation rule that goes with it."""
 
     protocol: Protocol
-    aggregator: dict[str, Any]
+    aggregator: UpdateAggregator
 
 
 class Plans(NamedTuple):
@@ -57,20 +58,25 @@ def make_plans(
     job: Mapping[str, Any],
     stand_in: Mapping[str, Any],
     environment: Mapping[str, str],
-    aggregator_settings: list[str],
+    aggregator: UpdateAggregator,
 ) -> Plans:
-    """Return the plans by the job's two settings objects and the ``FDG_*`` variables, which override both."""
+    """Return the plans by the job's two settings objects and the ``FDG_*`` variables, which override both.
+
+    Raises ``SettingsError`` for settings that ``aggregator`` or anything else refuses, and for incompatible parts.
+    """
     for name, value in (("protocol", job), ("stand_in_protocol", stand_in)):
         if not isinstance(value, Mapping):
             raise SettingsError(f"config of the job: {name} is {shorten(value)}, expected an object of settings.")
     objective = sorted({setting for name in OBJECTIVES for setting in objective_settings(name)})
+    given = environment_settings(environment)
+    names = flat_names(aggregator.settings(), given)
     base = part_settings(job, [], [], "config of the job, protocol")
-    drawn = part_settings(stand_in, aggregator_settings, objective, "config of the job, stand_in_protocol")
-    operator = part_settings(environment_settings(environment), aggregator_settings, objective, "environment, FDG_*")
-    return Plans(*(_plan(base, layer, operator) for layer in (Overrides({}, {}, {}), drawn)))
+    drawn = part_settings(stand_in, names, objective, "config of the job, stand_in_protocol")
+    operator = part_settings(given, names, objective, "environment, FDG_*")
+    return Plans(*(_plan(base, layer, operator, aggregator) for layer in (Overrides({}, {}, {}), drawn)))
 
 
-def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
+def _plan(base: Overrides, layer: Overrides, operator: Overrides, aggregator: UpdateAggregator) -> Plan:
     protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
     name = make_objective(protocol.objective).name
     for part in (layer, operator):
@@ -82,7 +88,9 @@ def _plan(base: Overrides, layer: Overrides, operator: Overrides) -> Plan:
     spec = dataset_spec(protocol.dataset)
     check_preset(protocol.preset, spec)
     _check_fits(protocol, spec)
-    return Plan(protocol, {**layer.aggregator, **operator.aggregator})
+    rule = aggregator.configured({**layer.aggregator, **operator.aggregator})
+    check_fit(protocol, rule)
+    return Plan(protocol, rule)
 
 
 def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
@@ -113,15 +121,30 @@ def _check_fits(protocol: Protocol, spec: DatasetSpec) -> None:
             raise SettingsError(field=field, value=getattr(protocol, name), expected=expected)
 
 
-def check_settings(aggregator: UpdateAggregator, plans: Plans) -> None:
-    """Raise ``SettingsError`` if either plan has settings that the aggregator refuses or incompatible parts."""
-    for plan in plans:
-        check_fit(plan.protocol, aggregator.configured(plan.aggregator))
+class Uses(NamedTuple):
+    """Pairs of setting and name, such as ``("model", "resnet18")``, and the plug-in files that the job brings."""
+
+    names: list[tuple[str, str]]
+    files: list[str]
 
 
-def check_filters(
-    plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None], aggregator: UpdateAggregator
-) -> None:
+def uses_of(aggregator: Any, protocols: Iterable[Any], environment: Mapping[str, str]) -> Uses:
+    """Return the names in a job that plug-ins may bring; an invalid one is reported later, where it is used.
+
+    ``aggregator`` is its aggregation rule, a name or an object; ``protocols`` are its settings objects for real data
+    and for the stand-in, which the server's ``environment`` overrides.
+    """
+    layers = [layer for layer in (*protocols, environment_settings(environment)) if isinstance(layer, Mapping)]
+    given = [make_protocol([{name: layer[name] for name in (*NAMING, "plugins") if name in layer}]) for layer in layers]
+    # As text, a weighting may be an object in JSON, as for whatever takes it.
+    weightings = [parsed_object(one.get("weighting")) for one in (aggregator, *layers) if isinstance(one, Mapping)]
+    specs = [("aggregator", aggregator), *(("weighting", weighting) for weighting in weightings)]
+    names = [(setting, name) for setting, spec in specs if (name := name_in(spec)) is not None]
+    names += [use for protocol in given for use in protocol.uses]
+    return Uses(list(dict.fromkeys(names)), list(dict.fromkeys(name for one in given for name in one.plugins)))
+
+
+def check_filters(plans: Plans, filters_of: Callable[[str], Sequence[Filter] | None]) -> None:
     """Raise ``SettingsError`` if the job's configs have other filters at the server than a plan needs.
 
     ``filters_of``: the server's filters for the results of a task; None, because FLARE does not tell, passes.
@@ -132,7 +155,7 @@ def check_filters(
         of_updates, precision = filters_of(TASK_TRAIN), plan.protocol.update_precision
         checked = reporting is None or any(isinstance(one, ExchangeCheckFilter) for one in reporting)
         rounded = any(isinstance(one, RoundedUpdateReceiveFilter) for one in of_updates or ())
-        by_gap = aggregator.configured(plan.aggregator).rule().shares == REPORT_GAP
+        by_gap = plan.aggregator.rule().shares == REPORT_GAP
         gaps = of_updates is None or any(isinstance(one, GapCheckFilter) for one in of_updates)
         fits = {
             "objective": (objective.name, objective.report is None or checked),
@@ -163,10 +186,10 @@ class JobSettings(NamedTuple):
     plans: Plans
 
 
-def setting_names(method: Composition) -> tuple[str, ...]:
+def settings_of(method: str) -> tuple[str, ...]:
     """Return the names of all flat settings that a recipe of ``method`` accepts in addition to its data set."""
-    protocol = [name for name in Protocol.model_fields if name != "dataset"]
-    own = [*_server_names(method), *objective_settings(method.objective), *([METRIC] if _needs_gaps(method) else [])]
+    made, protocol = parse_method(method), [name for name in Protocol.model_fields if name != "dataset"]
+    own = [*_server_names(made), *objective_settings(made.objective), *([METRIC] if _needs_gaps(made) else [])]
     return tuple(dict.fromkeys([*protocol, *own]))
 
 
@@ -202,8 +225,7 @@ def job_settings(method: Composition, dataset: DatasetRef, given: Mapping[str, A
     protocol = {"dataset": plain_dataset(dataset), "target": dataset_spec(dataset).domains[0], **own}
     open_names = {*Protocol.model_fields, *flat_names(aggregator.settings())} - chosen.keys()
     stand_in = {name: value for name, value in base.stand_in.items() if name in open_names}
-    plans = make_plans(protocol, stand_in, {}, flat_names(aggregator.settings()))
-    check_settings(aggregator, plans)
+    plans = make_plans(protocol, stand_in, {}, aggregator)
     checked = {**plans.real.protocol.model_dump(mode="json"), **local_spec}
     if metric is not None:
         check_choice(METRIC, metric, (LOSS, TASKS.get(plans.real.protocol.task).score.name))
@@ -218,10 +240,9 @@ def _with_parts(
     method: Composition, weighting: str | None, of_weighting: Mapping[str, Any], objective: str | None
 ) -> Composition:
     if weighting is not None:
-        WEIGHTINGS.known(weighting)
-        check_settings_known(f"weighting {weighting!r}", sorted(of_weighting), weighting_names(weighting))
+        WEIGHTINGS.read(weighting, of_weighting)  # an unknown weighting or setting raises its own error
     if objective is not None:
-        make_objective(objective)  # an unknown objective raises its own error
+        make_objective(objective)
     own = {"weighting": (weighting, method.weighting, None), "objective": (objective, method.objective, PLAIN)}
     for what, (name, of_method, free) in own.items():
         if name is not None and of_method not in (free, name):

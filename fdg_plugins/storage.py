@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from fdg_plugins.errors import DataError, SettingsError
 
 # The errors that safetensors and torch raise for invalid content.
 UNREADABLE = (SafetensorError, KeyError, TypeError, ValueError, RuntimeError, OverflowError)
+CHECKSUM = "sha256"
 
 
 def user_path(text: str, environment: Mapping[str, str]) -> Path:
@@ -224,3 +225,39 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file's content in hexadecimal, read in parts; raise ``OSError`` if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- state files: tensors with a version, texts and a checksum in the metadata; private and replaced atomically ---
+
+
+def save_checked_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+    """Replace ``path`` with a safetensors file of ``tensors``, ``metadata`` (including ``version``) and a checksum.
+
+    The SHA-256 covers the content as it is read back, so content that passes the check is the content that was written.
+    It detects damage, not forgery: anyone who can write the file can recompute it.
+    """
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_tensors(path, plain, {**metadata, CHECKSUM: checksum_of_tensors(plain, metadata)}, private=True)
+
+
+def load_checked_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors in ``path`` and its metadata, without the checksum."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (OSError, *UNREADABLE) as error:
+        raise DataError(f"file {path} cannot be read: {' '.join(str(error).split()).rstrip('.')}.") from error
+    if metadata.pop(CHECKSUM, None) != checksum_of_tensors(tensors, metadata):
+        raise DataError(f"file {path} is damaged: its checksum is not that of its content.")
+    return tensors, metadata
+
+
+def checksum_of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+    """Return the digest of contiguous CPU tensors: names, dtypes, shapes, metadata, then values in order of name."""
+    names = sorted(tensors)
+    described = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
+    digest = hashlib.sha256(json.dumps([described, dict(metadata)], sort_keys=True).encode())
+    for name in names:
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

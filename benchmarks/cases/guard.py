@@ -2,6 +2,7 @@
 """What the guard against ruinous updates adds to FedOMG's server step in an honest round."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from nvflare.apis.fl_context import FLContext
@@ -12,6 +13,7 @@ from cases.rounds import accept_all, arrivals, context_of, fedomg, network_state
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.guard import Guard
 from fdg_plugins.controllers.reception import Expected, expectations
+from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.record.round_record import InitialWeights, Method
@@ -28,9 +30,9 @@ def rows(quick: bool = False) -> list[Row]:
     state = network_state(quick)
     context, messages = context_of(state), list(arrivals(state, sites))
     kinds = {name: str(entry.kind) for name, entry in ModelLayout.of(state).items()}
-    guard = Guard(_record(sites), GlobalModel(state, kinds), ratio=10.0)
-    expected = expectations(guard.record.protocol, guard.record.census, 0)
-    aggregator = fedomg()
+    record, aggregator = _record(sites), fedomg()
+    guard = Guard(ServerRun(record, GlobalModel(state, kinds), aggregator, None, Path(), Path()))
+    expected = expectations(record.protocol, record.census, 0)
     seconds = interleave(
         [
             lambda: lap(GUARDED, lambda: guarded_step(guard, aggregator, expected, messages, context)),
@@ -60,11 +62,11 @@ def guarded_step(
 ) -> dict[str, torch.Tensor]:
     """Return the step of a round that passes the guard; a refusal would make the measurement one of nothing."""
     accept_all(aggregator, messages, context)
-    if refused := guard.updates(aggregator, expected):
+    if refused := guard.updates(expected):
         raise RuntimeError(f"The guard refused {refused}, expected it to let all pass.")
     longest = max(one.length for one in aggregator.contributions.values())
     step = step_of(aggregator.aggregate(context))
-    guard.step(step, aggregator.server_lr, longest)
+    guard.step(step, longest)
     return step
 
 

@@ -51,9 +51,9 @@ from fdg_plugins.errors import ContributionError, calling, check_settings_known,
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.messages import META_REPORT
-from fdg_plugins.plugins.admission import check_allowed
 from fdg_plugins.plugins.classes import ClassesOf, parameters_of, read_spec
 from fdg_plugins.plugins.fields import Positive, check_parameters
+from fdg_plugins.plugins.files import check_allowed
 
 AGGREGATOR_STATE = 1
 

@@ -19,7 +19,7 @@ import torch
 from fdg_plugins.aggregators.contributions import Contribution
 from fdg_plugins.core.weighting import sample_weights, uniform_weights
 from fdg_plugins.errors import parsed_object
-from fdg_plugins.plugins.classes import ClassesOf, parameters_of
+from fdg_plugins.plugins.classes import ClassesOf, name_in, parameters_of
 from fdg_plugins.plugins.fields import check_fields
 from fdg_plugins.plugins.methods import METHODS
 
@@ -123,13 +123,8 @@ def make_weighting(spec: str | Mapping[str, Any]) -> Weighting:
 
 def is_brought(spec: Any) -> bool:
     """Return whether ``spec`` names a weighting that a plug-in brings; loads no plug-in."""
-    name = _name_of(spec)
+    name = name_in(spec)
     return name is not None and METHODS.origin(name) is not None
-
-
-def _name_of(spec: Any) -> str | None:
-    name = spec.get("name") if isinstance(spec, Mapping) else spec
-    return name if isinstance(name, str) else None
 
 
 # --- the settings of an aggregator and of its weighting as one flat list of names ---
@@ -137,7 +132,7 @@ def _name_of(spec: Any) -> str | None:
 
 def weighting_names(weighting: Any) -> list[str]:
     """Return the names of the settings of a weighting, given by name or as an object with a name; none if unknown."""
-    name = _name_of(weighting)
+    name = name_in(weighting)
     return parameters_of(WEIGHTINGS[name]) if name is not None and name in WEIGHTINGS else []
 
 
@@ -160,7 +155,7 @@ def folded(settings: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str
     left = {name: value for name, value in settings.items() if name not in own}
     if own:
         named = weighting if isinstance(weighting, Mapping) else {"name": weighting}
-        left[WEIGHTING] = {**named, **WEIGHTINGS.read(_name_of(weighting), own)}
+        left[WEIGHTING] = {**named, **WEIGHTINGS.read(name_in(weighting), own)}
     elif WEIGHTING in left:
         left[WEIGHTING] = weighting
     return left

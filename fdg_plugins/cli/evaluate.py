@@ -13,7 +13,7 @@ from fdg_plugins.cli.options import introduce
 from fdg_plugins.errors import counted
 from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
 from fdg_plugins.lab.engine.one_process import log_to
-from fdg_plugins.recipes.evaluation import EvaluationRecipe
+from fdg_plugins.recipes.job import EvaluationRecipe
 from fdg_plugins.record.evaluation import read_model
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.storage import write_bytes

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 from typer import Argument, Option
 
-from fdg_plugins.aggregators import make_aggregator, make_weighting
+from fdg_plugins.aggregators import make_weighting
 from fdg_plugins.cli.console import make_table, show
 from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.flare.components import GAP, filters_of
@@ -37,7 +37,7 @@ class Run(NamedTuple):
 def run_of(composition: Composition, dataset: str) -> Run:
     """Return the settings that a job runs for a composition; raise ``SettingsError`` if its parts are incompatible."""
     said = job_settings(composition, dataset, {})
-    aggregator = make_aggregator(said.aggregator_spec).settings()
+    aggregator = said.plans.real.aggregator.settings()
     if "weighting" in aggregator:
         rule = make_weighting(aggregator["weighting"])
         if own := {name: getattr(rule, name) for name in parameters_of(type(rule)) if hasattr(rule, name)}:

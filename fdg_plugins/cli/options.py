@@ -18,8 +18,7 @@ from fdg_plugins.data.own_files import DATASET_FILE, FEWEST_DOMAINS, OwnData, ow
 from fdg_plugins.errors import SettingsError, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
-from fdg_plugins.plugins.factories import bring_factory
-from fdg_plugins.plugins.files import load_file
+from fdg_plugins.plugins.files import bring_factory, load_file
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names
 
 ProtocolName = Literal[

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
 
-import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +37,8 @@ def privacy(
       fdg privacy --epsilon 3 --rounds 100
       fdg privacy --noise 8 --rounds 100 /srv/flare/photo
     """
-    has_noise, has_epsilon = noise is not None, epsilon is not None
-    if (has_noise or has_epsilon) != (rounds is not None) or (has_noise and has_epsilon) or not (places or rounds):
+    given = [one for one in (noise, epsilon) if one is not None]
+    if len(given) != (rounds is not None) or not (places or rounds):
         raise SettingsError("a plan needs --rounds, and one of --noise and --epsilon; what was spent, a kit or ledger.")
     past = _past(places or ())
     policy = ledgers.Policy() if past is None else past[2]
@@ -48,8 +48,7 @@ def privacy(
         accounting.mu_of_equal(rounds, asked)  # refuses a wrong noise multiplier, also where the policy's is larger
         sigma = max(asked, policy.noise_multiplier or asked)
         cost = accounting.epsilon_of_mu(accounting.mu_of_equal(rounds, sigma), delta)
-        what = f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}"
-        say(f"{what}: epsilon {cost:.4g} at delta {delta:g}")
+        say(f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}: epsilon {cost:.4g} at delta {delta:g}")
         if noise is not None and sigma > noise:
             say(f"the site's policy raises the noise multiplier from {noise:.6g}")
     if past is not None:
@@ -57,8 +56,8 @@ def privacy(
 
 
 def _past(places: Sequence[Path]) -> Past | None:
-    kit = next((place for place in places if not place.is_file()), None)
-    ledger = next((place for place in places if place.is_file()), None)
+    by_kind = {place.is_file(): place for place in reversed(places)}
+    kit, ledger = by_kind.get(False), by_kind.get(True)
     if kit is None:
         return None if ledger is None else (ledgers.read_ledger(ledger), ledger, ledgers.Policy())
     local = kit / "local"
@@ -90,8 +89,4 @@ def _show_past(past: Past, rounds: int, sigma: float | None, delta: float) -> No
 
 def _digits(noise_multiplier: float) -> str:
     """Return six digits, rounded up: whoever types them in spends no more than is printed beside them."""
-    shown = f"{noise_multiplier:.6g}"
-    if float(shown) < noise_multiplier:
-        exponent = math.floor(math.log10(noise_multiplier)) - 5
-        shown = f"{float(shown) + 10.0**exponent:.6g}"
-    return shown
+    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal(noise_multiplier).normalize():f}"

@@ -15,7 +15,8 @@ from fdg_plugins.cli import options
 from fdg_plugins.cli.console import FAILED, INTERRUPTED, say
 from fdg_plugins.cli.jobs import foreign_components
 from fdg_plugins.errors import DataError, SettingsError, counted
-from fdg_plugins.flare.trackers import tracked
+from fdg_plugins.flare.trackers import VARIABLE as TRACKING
+from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.engine.run import RunDisplay, check_run, make_launch, settle_run
 from fdg_plugins.lab.engine.sources import Asked, FolderJob, JobSource, KeptRun, describe, find_source
 from fdg_plugins.lab.sweep.machine import ENGINES, THREADS, EngineName, ignored_settings
@@ -129,8 +130,9 @@ def _source(asked: Asked, data: options.ChosenData, brings: list[Path], engine: 
         raise SettingsError("--plugin, and a custom network, are for a method by name: a job has its custom/.")
     if brings and engine is EngineName.POC:
         raise SettingsError(f"--engine poc takes no code from a job, and this one would bring {brings[0].name}.")
-    if tracking := os.environ.get("FDG_TRACKING"):
-        source.environment |= tracked(tracking, source.environment)
+    if tracking := os.environ.get(TRACKING):
+        chosen_tracker(None, os.environ)
+        source.environment[TRACKING] = tracking
     return source
 
 

@@ -16,7 +16,7 @@ from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
 from fdg_plugins.flare.context import allowed_at_server, named_sites
 from fdg_plugins.messages import MOST_MODELS, TASK_SCORE, CensusReply, CensusRequest, ModelScores, TaskRequest
-from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.files import admit
 from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset
 from fdg_plugins.plugins.versions import OF_AUDIT, OF_SERVER, installed_versions
 from fdg_plugins.record.census import Federation, check_versions, take_census
@@ -31,7 +31,6 @@ from fdg_plugins.record.evaluation import (
 from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_files import EVALUATION_FILE
 from fdg_plugins.settings.protocol import EVERY
-from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import load_tensors, sha256_of, write_json
 from fdg_plugins.tasks import Counts, Task
 from fdg_plugins.tasks.counts import CONFIDENCE, CONFUSION, PROBABILITIES
@@ -80,7 +79,7 @@ class EvaluationController(Messenger):
             raise SettingsError(field="models", value=names, expected=expected)
         models = [read_model(folder / name) for name in names]
         for model in models:
-            admit(names_in(model.record.protocol), (), None, allowed_at_server(self.fl_ctx))
+            admit(model.record.protocol.uses, (), None, allowed_at_server(self.fl_ctx))
         return models
 
     def _census(self, models: Sequence[FinishedModel], dataset: DatasetRef) -> tuple[Federation, dict[str, str]]:

@@ -2,6 +2,7 @@
 """FLARE's workflow for federated domain generalization: census, rounds, held-out evaluation, record."""
 
 import os
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
-from fdg_plugins.aggregators import RunFacts, UpdateAggregator, flat_names, make_aggregator
+from fdg_plugins.aggregators import RunFacts, make_aggregator
 from fdg_plugins.aggregators.compatibility import needed_reports
 from fdg_plugins.controllers.messenger import Messenger
 from fdg_plugins.controllers.rounds import Rounds
-from fdg_plugins.controllers.run_files import keep_results
+from fdg_plugins.controllers.run_files import ServerRun, keep_results
 from fdg_plugins.controllers.tracking import Tracker
 from fdg_plugins.errors import DataError, counted
 from fdg_plugins.flare.components import SERVER
@@ -24,8 +25,8 @@ from fdg_plugins.flare.metrics import start_reporting
 from fdg_plugins.flare.stored_tensor import tensors_in_files
 from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.messages import CensusRequest
-from fdg_plugins.plans import Plans, check_filters, check_settings, make_plans
-from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plans import Plans, check_filters, make_plans, uses_of
+from fdg_plugins.plugins.files import admit
 from fdg_plugins.plugins.reports import REPORT_STATISTICS
 from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions
 from fdg_plugins.record import census
@@ -34,9 +35,7 @@ from fdg_plugins.record.method_settings import method_label, name_of_run
 from fdg_plugins.record.round_record import InitialWeights, Method
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
-from fdg_plugins.settings.protocol import environment_settings
-from fdg_plugins.settings.uses import uses_of
-from fdg_plugins.state.folders import FOLDER, held_run, state_folder
+from fdg_plugins.state.folders import FOLDER, held_run, remove_state, state_folder
 from fdg_plugins.state.folders import VARIABLE as STATE_VARIABLE
 from fdg_plugins.training.global_model import initial_model
 
@@ -78,14 +77,14 @@ class FederationController(Messenger):
         self.tracking = tracking
         self.with_current_plugin = with_current_plugin
         self._code: dict[str, str] = {}  # of the plug-ins in use, by what it is called among the versions
-        self._rounds: Rounds | None = None
+        self._run: ServerRun | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer ``show_stats`` and ``nvflare job stats`` with the progress of the run."""
         super().handle_event(event_type, fl_ctx)
         if event_type == fetch("InfoCollector.EVENT_TYPE_GET_STATS"):
             collector = fl_ctx.get_prop(fetch("InfoCollector.CTX_KEY_STATS_COLLECTOR"))
-            told = stats(self._rounds.record) if self._rounds else {"phase": "census"}
+            told = stats(self._run.record) if self._run else {"phase": "census"}
             collector.add_info(type(self).__name__, told)
 
     def carry_out(self) -> None:
@@ -93,25 +92,26 @@ class FederationController(Messenger):
         tracking = chosen_tracker(self.tracking, os.environ)
         start_reporting()
         self._admit_plugins()
-        aggregator = make_aggregator(self.aggregator)
-        plans = self._plans(aggregator)
+        job, drawn, rule = self.protocol or {}, self.stand_in_protocol or {}, make_aggregator(self.aggregator)
+        plans = make_plans(job, drawn, os.environ, rule)
+        check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx))
         state = state_folder(self.engine.get_workspace(), self._run_id)
         meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         with held_run(state, meta, lambda: bool(self.abort_signal.triggered)):
-            self._run_held(aggregator, plans, tracking, state)
+            self._run_held(plans, tracking, state)
 
-    def _run_held(self, aggregator: UpdateAggregator, plans: Plans, tracking: str | None, state: Path) -> None:
+    def _run_held(self, plans: Plans, tracking: str | None, state: Path) -> None:
         if self.resume is not None:
             require_checkpoint(state, self.resume)  # before any site is asked in the run's name
         goes_on = has_checkpoint(state)
         federation = self._census(plans, goes_on=goes_on)
         self._warn_of_wide_lists(federation)
-        rounds = self._new_rounds(plans, federation, aggregator, state)
-        offloads = rounds.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
-        record = rounds.resume(other_files=self.with_current_plugin) if goes_on else rounds.record
-        self._rounds = rounds  # not before: a refused job would write a record without the run's rounds
+        run = self._new_run(plans, federation, state)
+        offloads = run.record.protocol.enable_tensor_disk_offload  # as this job asks, also when it resumes a run
+        changed = run.resume(other_files=self.with_current_plugin) if goes_on else {}
+        self._run, record = run, run.record  # not before: a refused job would write a record without the run's rounds
         self._mark = marks(record)
-        self._announce(record)
+        self._announce(record, changed)
         with tensors_in_files(self.engine, offloads, self._run_id) as files:
             if files is not None:
                 self.say(f"updates are written to {files} as they arrive")
@@ -119,28 +119,19 @@ class FederationController(Messenger):
                 self.say(f"run {record.run} had finished; events for trackers are those of the job that computed it")
             else:
                 with Tracker(self, record, tracking, self.fl_ctx) as tracker:
-                    self._train(rounds, record, tracker)
+                    self._train(run, tracker)
         self.say(f"finished\n{final_table(record)}")
-        self.say(f"record, models and TensorBoard events: {rounds.files.folder}")
+        self.say(f"record, models and TensorBoard events: {run.folder}")
         if in_simulator(self.fl_ctx):
-            self._keep_results(rounds)  # once the tracker has written its last
+            self._keep_results(run)  # once the tracker has written its last
         simulated = (*record.sources, *record.held_out) if in_simulator(self.fl_ctx) else ()
-        rounds.remove_state(state.parents[2] / site / FOLDER / state.name for site in simulated)
+        self._remove_state([*(state.parents[2] / site / FOLDER / state.name for site in simulated), state])
 
-    def _plans(self, aggregator: UpdateAggregator) -> Plans:
-        names = flat_names(aggregator.settings(), environment_settings(os.environ))
-        plans = make_plans(self.protocol or {}, self.stand_in_protocol or {}, os.environ, names)
-        check_settings(aggregator, plans)
-        check_filters(plans, lambda task: server_result_filters(task, self.fl_ctx), aggregator)
-        return plans
-
-    def _new_rounds(
-        self, plans: Plans, federation: census.Federation, aggregator: UpdateAggregator, state: Path
-    ) -> Rounds:
-        """Return the rounds of a run that begins with the initial model, after checking what the census found."""
+    def _new_run(self, plans: Plans, federation: census.Federation, state: Path) -> ServerRun:
+        """Return a run that begins with the initial model, after checking what the census found."""
         plan = plans.stand_in if federation.stand_in else plans.real
         census.check_min_sites(plan.protocol, federation)
-        aggregator = aggregator.configured(plan.aggregator)
+        aggregator = plan.aggregator
         aggregator.fl_ctx = self.fl_ctx  # FLARE sets it only on components of the job
         census.check_reports(federation, needed_reports(plan.protocol, aggregator))
         model, weights, exchange, last_layer = initial_model(
@@ -156,7 +147,7 @@ class FederationController(Messenger):
         )
         record = census.new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
         record.run = self._run_id
-        return Rounds(self, aggregator, model, record, Path(self.get_run_dir()), state, exchange)
+        return ServerRun(record, model, aggregator, exchange, Path(self.get_run_dir()), state)
 
     def _admit_plugins(self) -> None:
         """Raise ``SettingsError`` for a plug-in that the server's operator does not allow, before loading any."""
@@ -196,7 +187,8 @@ class FederationController(Messenger):
                     "do not need; `fdg kit allow` writes the least one."
                 )
 
-    def _train(self, rounds: Rounds, record: RunRecord, tracker: Tracker) -> None:
+    def _train(self, run: ServerRun, tracker: Tracker) -> None:
+        rounds, record = Rounds(self, run), run.record
         first, offloads = len(record.rounds) + 1, record.protocol.enable_tensor_disk_offload
         for number in range(first, record.protocol.rounds + 1):
             finished, evaluation = rounds.run_round(number)
@@ -210,22 +202,33 @@ class FederationController(Messenger):
                 )
         last = rounds.evaluate_last()
         record.status = "finished"
-        rounds.files.save()
+        run.save()
         self.say(evaluation_line(record, last))
         tracker.evaluation(last)
 
-    def _keep_results(self, rounds: Rounds) -> None:
+    def _remove_state(self, folders: Iterable[Path]) -> None:
+        """Remove the state for resuming the run, at the server and at simulated sites."""
+        try:
+            for folder in folders:
+                remove_state(folder)
+        except DataError as error:  # the run has finished regardless
+            self.warning(str(error))
+
+    def _keep_results(self, run: ServerRun) -> None:
         """Keep the results of a simulation that nobody else keeps, as FLARE will erase the workspace."""
         if os.environ.get(STATE_VARIABLE) or self.local_tasks is not None:
             return
         workspace = Path(self.engine.get_workspace().get_root_dir()).parent
         try:
-            folder = keep_results(rounds.files.folder, workspace, name_of_run(rounds.record))
+            folder = keep_results(run.folder, workspace, name_of_run(run.record))
             self.say(f"FLARE erases {workspace} when it simulates there again; the results are also in {folder}")
         except DataError as error:  # the run has finished regardless
             self.warning(str(error))
 
-    def _announce(self, record: RunRecord) -> None:
+    def _announce(self, record: RunRecord, changed: Mapping[str, Mapping[str, str]]) -> None:
+        for where, versions in changed.items():
+            named = ", ".join(f"{name} {version}" for name, version in versions.items())
+            self.warning(f"the run goes on at {where} with {named}, by which its results may differ")
         protocol, weights = record.protocol, record.initial_weights.label
         held_out = f"{', '.join(record.held_out)} ({protocol.target})"
         self.say(f"{record.data}: sources {', '.join(record.sources)}; held out {held_out}")
@@ -246,7 +249,7 @@ class FederationController(Messenger):
     def stop(self, reason: str) -> None:
         """Log why the job ends early, and keep it in the record."""
         super().stop(reason)
-        if self._rounds is not None:
-            self._rounds.record.status, self._rounds.record.stopped_because = "stopped", reason
+        if (run := self._run) is not None:
+            run.record.status, run.record.stopped_because = "stopped", reason
             with suppress(DataError):  # the disk may be unwritable, which the log already says
-                self._rounds.files.save_record()
+                run.save_record()

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 
 import torch
 
-from fdg_plugins.aggregators import Contribution, UpdateAggregator
+from fdg_plugins.aggregators import Contribution
 from fdg_plugins.controllers.reception import Expected
+from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.core.layout import ParameterKind
 from fdg_plugins.core.outliers import MAJORITY, length_ratios, usual_length
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import FDGError
-from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.training.global_model import GlobalModel
 
 EARLIER_ROUNDS = 5  # number of past rounds whose updates define what is usual
 HARMLESS = 1e-3  # fraction of the model's length; an update this short cannot ruin the model
@@ -26,19 +25,15 @@ MOST_COUNTS_PER_STEP = 1000.0  # limit for a counter buffer; methods may pass a 
 
 
 class Guard:
-    """Decides which sites to exclude from a round, with the reason; it changes no state.
+    """Decides which sites to exclude from a round of a run, with the reason; it changes no state."""
 
-    ``ratio``: the protocol's ``outlier_ratio``; 0 disables all length checks.
-    """
+    def __init__(self, run: ServerRun) -> None:
+        self.run = run
+        self.ratio = run.record.protocol.outlier_ratio  # 0 disables all length checks
 
-    def __init__(self, record: RunRecord, model: GlobalModel, ratio: float) -> None:
-        self.record = record
-        self.model = model
-        self.ratio = ratio
-
-    def updates(self, aggregator: UpdateAggregator, expected: Mapping[str, Expected]) -> dict[str, str]:
+    def updates(self, expected: Mapping[str, Expected]) -> dict[str, str]:
         """Return the sites whose accepted updates are outliers, each with the reason."""
-        accepted = aggregator.contributions
+        accepted = self.run.aggregator.contributions
         refused = self._counters(accepted, expected)
         if not self.ratio or not accepted:
             return refused
@@ -50,15 +45,15 @@ class Guard:
             refused.setdefault(site, f"its buffers are {_times(times)} as large as is usual, {self._limit}.")
         return refused
 
-    def step(self, step: Mapping[str, torch.Tensor], server_lr: float, longest: float) -> None:
+    def step(self, step: Mapping[str, torch.Tensor], longest: float) -> None:
         """Raise ``FDGError`` if a step is far longer than ``longest``, the length of the longest accepted update.
 
         The length of the step is its Euclidean norm divided by ``server_lr``.
         """
-        length = self._length(step) / server_lr
+        length = self._length(step) / self.run.aggregator.server_lr
         if not self.ratio or length <= self.ratio * longest:
             return
-        reference = max(longest, HARMLESS * self._length(self.model.state))
+        reference = max(longest, HARMLESS * self._length(self.run.model.state))
         if not length <= self.ratio * reference:
             raise FDGError(
                 f"the step, over server_lr, would be {_times(length / reference)} as long as the longest update, "
@@ -87,14 +82,14 @@ class Guard:
         if not found:
             return {}
         is_alone = len(lengths) < MAJORITY and not earlier
-        floor = (HARMLESS_ALONE if is_alone else HARMLESS) * self._length(self.model.state)
+        floor = (HARMLESS_ALONE if is_alone else HARMLESS) * self._length(self.run.model.state)
         above_floor = length_ratios(lengths, usual, floor)
         return {site: above_floor[site] for site in found if above_floor[site] > self.ratio}
 
     def _earlier(self) -> list[tuple[float, float]]:
         """Return the median length and the median length per step of the updates in each recent round with a step."""
         found: list[tuple[float, float]] = []
-        for finished in reversed(self.record.rounds):
+        for finished in reversed(self.run.record.rounds):
             if finished.aggregation is not None and not finished.undone and len(found) < EARLIER_ROUNDS:
                 norms = finished.aggregation.update_norms
                 rates = [length / finished.local[site].steps for site, length in norms.items()]
@@ -103,10 +98,10 @@ class Guard:
 
     def _buffers(self, accepted: Mapping[str, Contribution]) -> dict[str, float]:
         """Return the sites whose local float buffers (received + update) exceed the ratio, with their ratio."""
-        names = self.model.layout.names(ParameterKind.FLOAT_BUFFER)
+        names = self.run.model.layout.names(ParameterKind.FLOAT_BUFFER)
         if not names or len(accepted) < 2:
             return {}
-        received = _flat([self.model.state[name] for name in names])
+        received = _flat([self.run.model.state[name] for name in names])
         own = {
             site: float(torch.linalg.vector_norm(received + _flat([whole(one.update[name]) for name in names])))
             for site, one in accepted.items()
@@ -119,14 +114,14 @@ class Guard:
         refused = {}
         for site, one in accepted.items():
             most = MOST_COUNTS_PER_STEP * expected[site].facts.steps
-            for name in self.model.layout.names(ParameterKind.INTEGER_BUFFER):
+            for name in self.run.model.layout.names(ParameterKind.INTEGER_BUFFER):
                 counts = whole(one.update[name]).double()
                 if bool(((counts < 0) | (counts > most)).any()):
                     refused[site] = f"counter {name!r} of its update is outside 0 to {most:g}."
         return refused
 
     def _length(self, tensors: Mapping[str, torch.Tensor]) -> float:
-        names = self.model.layout.names(ParameterKind.TRAINABLE)
+        names = self.run.model.layout.names(ParameterKind.TRAINABLE)
         return math.hypot(
             *(float(torch.linalg.vector_norm(torch.as_tensor(tensors[name]), dtype=torch.float64)) for name in names)
         )

@@ -4,7 +4,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ from fdg_plugins.messages import (
     FixedPart,
     TaskRequest,
 )
-from fdg_plugins.state.checked_files import checksum_of_tensors
+from fdg_plugins.storage import checksum_of_tensors
 from fdg_plugins.training.global_model import GlobalModel, count_bytes
 
 
@@ -260,20 +260,29 @@ class ModelSender:
         """The name of the fixed part, made of its values, which are the same throughout a run."""
         return checksum_of_tensors({name: self.model.state[name] for name in self.model.fixed}, {})
 
-    def tasks(
-        self, request: TaskRequest, number: int, sites: tuple[str, ...]
-    ) -> Iterator[tuple[tuple[str, ...], FLModel]]:
-        """Yield the task of round ``number``, counted from 1, for some of the ``sites`` at a time."""
+    def requests(
+        self,
+        task: str,
+        sites: Iterable[str],
+        number: int,
+        on_answer: Callable[[str, FLModel], None],
+        request: TaskRequest,
+        receiving: Collection[str] = (),
+    ) -> list[Request]:
+        """Return the requests of round ``number``, counted from 1; ``receiving``: the sites to whom more is sent."""
         state, fixed = self.model.state, self.model.fixed
-        rest = dict(state)
-        for name in fixed:
-            del rest[name]
-        for is_held, params in ((False, state), (True, rest)):
-            group = tuple(site for site in sites if (bool(fixed) and site in self._holders) is is_held)
-            if group:
-                part = FixedPart(id=self._id, names=() if is_held else fixed) if fixed else None
-                self.bytes_down += count_bytes(params) * len(group)
-                yield group, task_message(request.model_copy(update={"fixed": part}), number, params)
+        rest = {name: value for name, value in state.items() if name not in fixed}
+        groups: dict[tuple[bool, bool], list[str]] = {}
+        for site in sites:
+            groups.setdefault((site in receiving, bool(fixed) and site in self._holders), []).append(site)
+        made = []
+        for (receives, holds), group in groups.items():
+            params = rest if holds else state
+            part = FixedPart(id=self._id, names=() if holds else fixed) if fixed else None
+            told = request.model_copy(update={"exchanged": receives, "fixed": part})
+            self.bytes_down += count_bytes(params) * len(group)
+            made.append(Request(task, tuple(group), task_message(told, number, params), on_answer))
+        return made
 
     def note(self, sites: tuple[str, ...], failures: Mapping[str, str]) -> None:
         """Note that ``sites`` were asked, and which of them gave no usable answer."""

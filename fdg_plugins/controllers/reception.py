@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.aggregators.contributions import NotFiniteError
+from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.core.batch_statistics import ChannelSums, pooled
 from fdg_plugins.core.outliers import far_above_median
 from fdg_plugins.core.steps import batches_per_epoch, effective_steps
@@ -34,11 +34,10 @@ from fdg_plugins.messages import (
     TrainReport,
 )
 from fdg_plugins.models.batch_norm import NormLayer
-from fdg_plugins.objectives import Exchange, SiteFacts, make_objective
+from fdg_plugins.objectives import SiteFacts, make_objective
 from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.reports import CheckedReports
 from fdg_plugins.record.round_record import LocalRecord
-from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task
 from fdg_plugins.training.global_model import count_bytes
@@ -138,9 +137,7 @@ class Answers:
     bytes of all tensors that arrived; ``bytes_in_files``: of updates in files.
     """
 
-    record: RunRecord
-    aggregator: UpdateAggregator
-    exchange: Exchange | None
+    run: ServerRun
     expected: Mapping[str, Expected]
     scores: dict[str, Evaluation] = field(default_factory=dict)
     personal: dict[str, Evaluation] = field(default_factory=dict)
@@ -160,7 +157,7 @@ class Answers:
             self._take_update(site, answer)
         finally:
             # FLARE's context holds the last answer, and hence its files, until the next answer arrives.
-            if self.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
+            if self.run.record.protocol.enable_tensor_disk_offload and isinstance(answer.params, dict):
                 answer.params.clear()
 
     def _take_update(self, site: str, answer: FLModel) -> None:
@@ -170,7 +167,7 @@ class Answers:
         self.expected[site].check_training(report, answer.meta.get(META_SAMPLES))
         self._keep_scores(site, report.received, report.personal)
         try:
-            self.aggregator.accept_model(answer)
+            self.run.aggregator.accept_model(answer)
         except NotFiniteError:
             self.not_finite.add(site)
             raise
@@ -183,7 +180,7 @@ class Answers:
     def take_score(self, site: str, answer: FLModel) -> None:
         """Take the score of a site that only evaluates the model that was sent."""
         found = SiteEvaluation.read(answer.metrics, f"site {site}: evaluation", ContributionError)
-        held_out, expected = site in self.record.held_out, self.expected[site]
+        held_out, expected = site in self.run.record.held_out, self.expected[site]
         expected.check_score(found.of_global, "test" if held_out else "validation")
         expected.check_personal(found.personal, has_model=not held_out)
         self._keep_scores(site, found.of_global, found.personal)
@@ -191,7 +188,7 @@ class Answers:
     def take_report(self, task: str, site: str, answer: FLModel) -> None:
         """Take the method's report, which makes up the whole answer to ``task``."""
         checked = self._read_reports(site, answer)
-        if self.exchange is not None and self.exchange.report not in checked.looked_at:
+        if self.run.exchange is not None and self.run.exchange.report not in checked.looked_at:
             raise ContributionError(f"site {site}: its answer is not a report.")
         self._keep_report(task, site, checked)
 
@@ -210,13 +207,13 @@ class Answers:
         """
         checked = CheckedReports.of((answer.meta or {}).get(META_CHECKED_REPORTS))
         self.bytes_up += checked.num_bytes
-        if self.exchange is not None and (reason := checked.refused.get(self.exchange.report)) is not None:
+        if self.run.exchange is not None and (reason := checked.refused.get(self.run.exchange.report)) is not None:
             self.refused_reports[site] = one_line(reason.removeprefix(f"site {site}: "))
         return checked
 
     def _keep_report(self, task: str, site: str, checked: CheckedReports) -> None:
         """Keep a site's report once its answer to ``task`` has been accepted, if such answers carry the reports."""
-        exchange = self.exchange
+        exchange = self.run.exchange
         if exchange is not None and exchange.phase == task and exchange.report in checked:
             self.reports[site] = checked[exchange.report]
 
@@ -226,14 +223,14 @@ class Answers:
         Nothing in the answer has been checked yet, so the size that the filter has noted counts only if it can be.
         """
         size, came = count_bytes(answer.params), (answer.meta or {}).get(META_UPDATE_BYTES)
-        is_rounded = self.record.protocol.update_precision != "float32"  # else no filter has set it
+        is_rounded = self.run.record.protocol.update_precision != "float32"  # else no filter has set it
         self.bytes_up += came if is_rounded and isinstance(came, int) and 0 <= came <= size else size
         if isinstance(answer.params, Mapping):
             self.bytes_in_files += sum(map(size_of, filter(is_reference, answer.params.values())))
 
     def drop_update(self, site: str, reason: str) -> None:
         """Take a site's update, and its report, out of the round again."""
-        self.aggregator.contributions.pop(site, None)
+        self.run.aggregator.contributions.pop(site, None)
         self.reports.pop(site, None)
         self.local.pop(site, None)
         self.failures[site] = reason

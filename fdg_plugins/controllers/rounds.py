@@ -4,53 +4,33 @@
 import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from pathlib import Path
 
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from fdg_plugins.aggregators import UpdateAggregator, take_step
+from fdg_plugins.aggregators import take_step
 from fdg_plugins.controllers.guard import Guard
 from fdg_plugins.controllers.messenger import Messenger, ModelSender, Request, StragglerTimeout
 from fdg_plugins.controllers.reception import Answers, SiteStatistics, expectations
-from fdg_plugins.controllers.run_files import FILES, RunFiles
+from fdg_plugins.controllers.run_files import FILES, ServerRun
 from fdg_plugins.errors import DataError, FDGError, calling, counted, logged, told
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeRound
 from fdg_plugins.messages import META_REPORT, TASK_EVALUATE, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN, TaskRequest
-from fdg_plugins.objectives import Exchange
-from fdg_plugins.record import checkpoint
 from fdg_plugins.record.round_record import AggregationRecord, RoundRecord
 from fdg_plugins.record.run_record import EvaluationRecord, RunRecord
 from fdg_plugins.record.text import why_unchanged
-from fdg_plugins.state.folders import remove_state
-from fdg_plugins.training.global_model import GlobalModel, count_bytes, save_local_models
+from fdg_plugins.training.global_model import count_bytes, save_local_models
 
 MAX_IDLE_ROUNDS = 3  # in a row, without a step, after which a run ends
 
 
 class Rounds:
-    """The rounds of one run. Owns the global model, the record and their files; asks sites through the messenger.
+    """The rounds of one run; asks sites through the messenger."""
 
-    ``folder``: the job's results; ``state``: the run's folder for resuming.
-    """
-
-    def __init__(
-        self,
-        messenger: Messenger,
-        aggregator: UpdateAggregator,
-        model: GlobalModel,
-        record: RunRecord,
-        folder: Path,
-        state: Path,
-        exchange: Exchange | None = None,
-    ) -> None:
+    def __init__(self, messenger: Messenger, run: ServerRun) -> None:
         self.messenger = messenger
-        self.aggregator = aggregator
-        self.model = model
-        self.record = record
-        self.exchange = exchange
-        self.files = RunFiles(folder, state, record, model, aggregator, exchange)
-        self.guard = Guard(record, model, record.protocol.outlier_ratio)
-        self.sender = ModelSender(model)
+        self.run = run
+        self.guard = Guard(run)
+        self.sender = ModelSender(run.model)
         self._current: ExchangeRound | None = None
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
@@ -60,7 +40,7 @@ class Rounds:
         A round without a step that ends the run is not saved: a job that resumes the run repeats it.
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
-        record, answers = self.record, self._answers(number - 1)
+        record, answers = self.run.record, self._answers(number - 1)
         drawn = record.protocol.draw_sites(self._taking_part(record.sources), number)
         reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
         self._check_enough(drawn, f"sites are left to train ({reasons})")
@@ -94,7 +74,7 @@ class Rounds:
             not_finite=tuple(sorted(answers.not_finite)),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
-            classifier_disagreement=None if self.exchange is None else self.exchange.disagrees,
+            classifier_disagreement=None if self.run.exchange is None else self.run.exchange.disagrees,
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,
@@ -104,12 +84,12 @@ class Rounds:
         )
         record.rounds.append(finished)
         check_progress(record)
-        self.files.save()
+        self.run.save()
         return finished, evaluation
 
     def evaluate_last(self) -> EvaluationRecord:
         """Have every site evaluate the model after the last round; return the evaluation."""
-        record, done = self.record, len(self.record.rounds)
+        record, done = self.run.record, len(self.run.record.rounds)
         answers, sources = self._answers(done), self._taking_part(record.sources)
         self._reestimate(done + 1, sources, answers)
         sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
@@ -117,16 +97,17 @@ class Rounds:
         return self._judge(done, answers, sources)
 
     def _answers(self, round_number: int) -> Answers:
-        expected = expectations(self.record.protocol, self.record.census, round_number)
-        return Answers(self.record, self.aggregator, self.exchange, expected)
+        expected = expectations(self.run.record.protocol, self.run.record.census, round_number)
+        return Answers(self.run, expected)
 
     def _begin(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
-        record = self.record
-        self.aggregator.begin_round(self.model.layout, drawn, number - 1, record.protocol.rounds, record.left_out)
-        if self.exchange is not None:
+        record = self.run.record
+        rule, rounds = self.run.aggregator, record.protocol.rounds
+        rule.begin_round(self.run.model.layout, drawn, number - 1, rounds, record.left_out)
+        if self.run.exchange is not None:
             facts = {site: expected.facts for site, expected in answers.expected.items()}
-            self.exchange.begin_round(self.model.state, facts)
-            self._current = ExchangeRound(self.exchange, number - 1)  # for the filters
+            self.run.exchange.begin_round(self.run.model.state, facts)
+            self._current = ExchangeRound(self.run.exchange, number - 1)  # for the filters
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
 
     def _raise_if_broken(self) -> None:
@@ -135,75 +116,41 @@ class Rounds:
 
     def _bytes_beside(self, sites: Iterable[str]) -> int:
         """Return the size of the tensors that the exchange sends to all of ``sites`` beside the model, in bytes."""
-        exchange = self.exchange
+        exchange = self.run.exchange
         return 0 if exchange is None else sum(count_bytes(exchange.broadcast(site)) for site in sites)
 
     def _check_enough(self, sites: Collection[str], what: str) -> None:
-        if len(sites) < (least := self.record.protocol.min_sites):
+        if len(sites) < (least := self.run.record.protocol.min_sites):
             raise FDGError(f"{len(sites)} {what}, fewer than min_sites {least}.")
 
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(site for site in sites if site not in self.record.left_out)
+        return tuple(site for site in sites if site not in self.run.record.left_out)
 
     def _ask(self, requests: list[Request], task: str = "") -> dict[str, str]:
         """Ask the sites; return the reason for each failure, and record the sites that take no further part.
 
         ``task``: the one whose stragglers are waited for no longer than the protocol's ``patience``.
         """
-        protocol, patience = self.record.protocol, None
+        protocol, patience = self.run.record.protocol, None
         if task and protocol.patience is not None:
             patience = StragglerTimeout(protocol.patience, protocol.min_sites, task)
         failures = self.messenger.ask(requests, protocol.task_timeout, patience)
         self.sender.note(tuple(site for request in requests for site in request.sites), failures)
         for site, reason in sorted(self.messenger.departed.items()):
-            if site in self.record.census:
-                self.record.left_out.setdefault(site, f"takes no further part: {reason}")
+            if site in self.run.record.census:
+                self.run.record.left_out.setdefault(site, f"takes no further part: {reason}")
         return failures
-
-    def remove_state(self, of_sites: Iterable[Path]) -> None:
-        """Remove the state for resuming the run, also that ``of_sites`` whose folders are on this machine."""
-        try:
-            for folder in (*of_sites, self.files.state):
-                remove_state(folder)
-        except DataError as error:  # the run has finished regardless
-            self.messenger.warning(str(error))
-
-    def resume(self, *, other_files: bool = False) -> RunRecord:
-        """Restore the run to its last complete round; return its record. ``other_files``: plug-in files may differ.
-
-        Raises ``DataError`` if there is no checkpoint or this job's settings differ from those of the run.
-        """
-        found = checkpoint.read_checkpoint(self.files.state / checkpoint.CHECKPOINT_FILE, self.record.run)
-        checkpoint.check_continues(found.record, self.record, other_files=other_files)
-        changed = checkpoint.other_arithmetic(found.record, self.record)
-        self.record = self.guard.record = self.files.record = found.record
-        self.record.resumed_after.append(len(self.record.rounds))
-        self.record.resumed_with.append(changed)
-        self._restore(found)
-        self.files.restore()
-        self.files.save()
-        for where, versions in changed.items():
-            named = ", ".join(f"{name} {version}" for name, version in versions.items())
-            self.messenger.warning(f"the run goes on at {where} with {named}, by which its results may differ")
-        return self.record
-
-    def _restore(self, state: checkpoint.Checkpoint) -> None:
-        """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
-        self.model.state = dict(state.model)
-        self.aggregator.restore(state.aggregator)
-        if self.exchange is not None:
-            self.exchange.learned = dict(state.exchange_tensors)
 
     def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> None:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
 
         With fewer usable answers than ``min_sites``, the averaged statistics stay.
         """
-        if not self.model.reestimated:
+        if not self.run.model.reestimated:
             return
-        protocol, census = self.record.protocol, self.record.census
+        protocol, census = self.run.record.protocol, self.run.record.census
         num_train = {site: census[site].num_train for site in sites}
-        found = SiteStatistics(self.model.reestimated, num_train, protocol.outlier_ratio)
+        found = SiteStatistics(self.run.model.reestimated, num_train, protocol.outlier_ratio)
         requests = self._requests(TASK_STATISTICS, sites, number, found.take, exchanged=False)
         failures = self._ask(requests, TASK_STATISTICS)
         for site, reason in found.refuse_outliers().items():
@@ -212,24 +159,24 @@ class Rounds:
         answers.bytes_up += found.num_bytes
         try:
             self._check_enough(found.sites, "usable statistics came")
-            self.model.replace(found.pooled())
+            self.run.model.replace(found.pooled())
         except FDGError as error:
             self.messenger.warning(f"The normalization statistics stay as averaged: {error}")
         else:
             answers.statistics = found.sites
-            self.files.save_last()
+            self.run.save_last()
         answers.failures |= {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
     def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
         """Request the reports that the method needs before training."""
-        if self.exchange is None or self.exchange.phase != TASK_PROBE:
+        if self.run.exchange is None or self.run.exchange.phase != TASK_PROBE:
             return
         requests = self._requests(TASK_PROBE, drawn, number, partial(answers.take_report, TASK_PROBE))
         failures = self._ask(requests, TASK_PROBE)
         answers.failures |= {site: f"{TASK_PROBE}: {reason}" for site, reason in failures.items()}
         self._raise_if_broken()
         self._refuse_reports(answers)
-        self.exchange.finish(answers.reports)
+        self.run.exchange.finish(answers.reports)
         answers.reports = {}
 
     def _requests(
@@ -241,23 +188,19 @@ class Rounds:
         *,
         exchanged: bool = True,
     ) -> list[Request]:
-        record, requests = self.record, list[Request]()
-        for receives in (True, False):  # a method may have something for some sites only, as another site's report
-            request = TaskRequest(
-                protocol=record.protocol, stand_in=record.stand_in, run=record.run, exchanged=receives
-            )
-            group = tuple(site for site in sites if receives is bool(exchanged and self._bytes_beside((site,))))
-            made = self.sender.tasks(request, number, group)
-            requests += [Request(task, some, data, on_answer) for some, data in made]
-        return requests
+        record = self.run.record
+        request = TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run)
+        # A method may have something for some sites only, as another site's report.
+        receiving = [site for site in sites if exchanged and self._bytes_beside((site,))]
+        return self.sender.requests(task, sites, number, on_answer, request, receiving)
 
     def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
         """Record the scores of the model; keep a copy if source validation selects it. The target never selects."""
-        evaluation = self.record.add_evaluation(after_round, answers.scores, expected, answers.personal)
-        self.record.choices = self.record.choose(FILES)
-        for choice in self.record.choices:
+        evaluation = self.run.record.add_evaluation(after_round, answers.scores, expected, answers.personal)
+        self.run.record.choices = self.run.record.choose(FILES)
+        for choice in self.run.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
-                self.files.keep_selected(after_round)
+                self.run.keep_selected(after_round)
         return evaluation
 
     def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
@@ -267,12 +210,12 @@ class Rounds:
         try:
             return self._move(answers)
         finally:
-            self.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
+            self.run.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
 
     def _refuse_updates(self, answers: Answers) -> None:
         try:
-            refused = self.guard.updates(self.aggregator, answers.expected)
-            self.model.clamp_variances([one.update for one in self.aggregator.contributions.values()])
+            refused = self.guard.updates(answers.expected)
+            self.run.model.clamp_variances([one.update for one in self.run.aggregator.contributions.values()])
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
@@ -281,41 +224,41 @@ class Rounds:
 
     def _refuse_reports(self, answers: Answers) -> None:
         """Exclude outlying method reports from the round; an update goes with the report that gives its weight."""
-        exchange, reports = self.exchange, answers.reports
+        exchange, reports = self.run.exchange, answers.reports
         if exchange is None:
             return
-        for site, reason in exchange.outliers(reports, self.record.protocol.outlier_ratio).items():
+        for site, reason in exchange.outliers(reports, self.run.record.protocol.outlier_ratio).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
             reports.pop(site)
             answers.refused_reports[site] = reason
-            if self.aggregator.rule().shares == exchange.report:
+            if self.run.aggregator.rule().shares == exchange.report:
                 why = f"its weight follows from its report, which was refused: {reason}"
                 answers.drop_update(site, why)
 
     def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
-        protocol, before, accepted = self.record.protocol, self.files.checkpoint(), self.aggregator.contributions
+        protocol, before, accepted = self.run.record.protocol, self.run.checkpoint(), self.run.aggregator.contributions
         longest = max((one.length for one in accepted.values()), default=0.0)
-        keeps = protocol.keep_local_models and len(self.record.rounds) == protocol.rounds - 1
+        keeps = protocol.keep_local_models and len(self.run.record.rounds) == protocol.rounds - 1
         updates = {site: contribution.update for site, contribution in accepted.items()} if keeps else {}
         try:
             self._check_enough(answers.local, "usable updates came")
-            result = take_step(self.aggregator)
+            result = take_step(self.run.aggregator)
             aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
-            self.guard.step(result.params, self.aggregator.server_lr, longest)
-            self.model.apply(result.params)
-            if self.exchange is not None:
-                if self.exchange.phase == TASK_TRAIN:
-                    self.exchange.finish(answers.reports)
-                with calling("exchange", self.exchange):
-                    self.exchange.read_model(self.model.state)  # else it could not begin the next round
+            self.guard.step(result.params, longest)
+            self.run.model.apply(result.params)
+            if self.run.exchange is not None:
+                if self.run.exchange.phase == TASK_TRAIN:
+                    self.run.exchange.finish(answers.reports)
+                with calling("exchange", self.run.exchange):
+                    self.run.exchange.read_model(self.run.model.state)  # else it could not begin the next round
         except (FDGError, ArithmeticError) as error:
-            self._restore(before)  # this also restores the weights derived from the round's reports
+            self.run.restore(before)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")
             return None, told(error)
-        description = self.record.description_of_model(len(self.record.rounds))
-        save_local_models(self.files.folder, before.model, updates, description)
-        self.files.keep_local_models()
+        description = self.run.record.description_of_model(len(self.run.record.rounds))
+        save_local_models(self.run.folder, before.model, updates, description)
+        self.run.keep_local_models()
         return aggregation, None
 
 

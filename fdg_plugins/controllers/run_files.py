@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one run at the server: its results, and the state with which another job can go on."""
+"""A run at the server, with its files: its results, and the state with which another job can go on."""
 
-import shutil
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,9 +9,15 @@ from pathlib import Path
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.objectives import Exchange
 from fdg_plugins.record import run_files as names
-from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, Checkpoint
+from fdg_plugins.record.checkpoint import (
+    CHECKPOINT_FILE,
+    Checkpoint,
+    check_continues,
+    other_arithmetic,
+    read_checkpoint,
+)
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.storage import keep_file, link, save_tensors, write_bytes, write_json, writing
+from fdg_plugins.storage import keep_file, save_tensors, write_bytes, write_json, writing
 from fdg_plugins.training.global_model import GlobalModel
 
 FILES = {"last": names.LAST_FILE, "source_validation": names.SELECTED_FILE}
@@ -24,19 +29,19 @@ def selected_file(after_round: int | str | None) -> str:
 
 
 @dataclass
-class RunFiles:
-    """Writes a run's files, each atomically.
+class ServerRun:
+    """What a run has at the server: record, global model, aggregation rule, exchange; and its files, each atomic.
 
     ``folder``: the job's results; ``state``: the run's folder for resuming. While the run goes on, only the state is on
     disk when a round ends: after a failure of the machine, the results are written anew from it.
     """
 
-    folder: Path
-    state: Path
     record: RunRecord
     model: GlobalModel
     aggregator: UpdateAggregator
     exchange: Exchange | None
+    folder: Path
+    state: Path
     seconds_before: float = 0.0  # of the jobs that this one goes on from
     started: float = field(default_factory=time.perf_counter)
 
@@ -84,7 +89,31 @@ class RunFiles:
         keep_file(self.folder / names.LAST_FILE, self.folder / names.SELECTED_FILE)
         keep_file(self.folder / names.LAST_FILE, self.state / selected_file(after_round), private=True)
 
-    def restore(self) -> None:
+    def resume(self, *, other_files: bool = False) -> dict[str, dict[str, str]]:
+        """Go back to the run's last complete round; return what this job computes with other than the run did.
+
+        ``other_files``: plug-in files may differ. Raises ``DataError`` if there is no checkpoint or this job's settings
+        differ from those of the run.
+        """
+        found, fresh = read_checkpoint(self.state / CHECKPOINT_FILE, self.record.run), self.record
+        check_continues(found.record, fresh, other_files=other_files)
+        changed = other_arithmetic(found.record, fresh)
+        self.record = found.record
+        self.record.resumed_after.append(len(self.record.rounds))
+        self.record.resumed_with.append(changed)
+        self.restore(found)
+        self._restore_files()
+        self.save()
+        return changed
+
+    def restore(self, state: Checkpoint) -> None:
+        """Go back to the model, aggregator and exchange of ``state``. All are replaced, never changed in place."""
+        self.model.state = dict(state.model)
+        self.aggregator.restore(state.aggregator)
+        if self.exchange is not None:
+            self.exchange.learned = dict(state.exchange_tensors)
+
+    def _restore_files(self) -> None:
         """Make the results of another job those of the record: the selected model, or none, and the sites' models."""
         selected = self._selected_round()
         if selected is None:
@@ -130,9 +159,7 @@ def keep_results(results: Path, workspace: Path, run: str) -> Path:
     """
     with writing(workspace.parent / names.RUNS):
         folder = names.make_run_folder(workspace.parent / names.RUNS, run, datetime.now())
-        for kept in filter(Path.exists, (results / name for name in names.KEPT)):
-            if kept.is_dir():
-                shutil.copytree(kept, folder / kept.name, copy_function=link)
-            else:
-                link(str(kept), str(folder / kept.name))
+        for place in (results / name for name in names.KEPT):
+            for path in filter(Path.is_file, (place, *place.rglob("*"))):
+                keep_file(path, folder / path.relative_to(results))
     return folder

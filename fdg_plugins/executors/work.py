@@ -24,12 +24,11 @@ from fdg_plugins.messages import (
     ScoreSum,
     TaskRequest,
 )
-from fdg_plugins.plugins.admission import admit
+from fdg_plugins.plugins.files import admit
 from fdg_plugins.plugins.versions import must_be_equal
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import (
     SCORED,
     clear_memory,
@@ -150,7 +149,7 @@ class SiteWork:
 
         if protocol.target == EVERY and not config.evaluates:
             raise SettingsError("the site forbids the evaluation of finished models (evaluates).", public=True)
-        admit(names_in(protocol), protocol.plugins, order.custom, config.allowed_plugins)
+        admit(protocol.uses, protocol.plugins, order.custom, config.allowed_plugins)
         config = config if config.threads else config.model_copy(update={"threads": self._threads})
         opened = self._sessions.get(order.site)
         if self._shared is None:

@@ -16,8 +16,8 @@ from nvflare.apis.utils.task_utils import get_filters
 
 from fdg_plugins.flare.components import SERVER
 from fdg_plugins.flare.internals import fetch
-from fdg_plugins.plugins.admission import Allowed
-from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_allowed_plugins, read_site_config
+from fdg_plugins.plugins.files import Allowed
+from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_site_config
 
 WORKER = "nvflare.private.fed.app.simulator.simulator_worker"  # the module of a simulated site's process
 _RESULTS = "task_result_filters"
@@ -127,13 +127,13 @@ def site_config_of(site: str, fl_ctx: FLContext) -> SiteConfig:
     sites of a simulator share one file.
     """
     path = Path(fl_ctx.get_engine().get_workspace().get_file_path_in_site_config(FILE_NAME))
-    return read_site_config(site, path if os.path.lexists(path) else None, os.environ, shared=in_simulator(fl_ctx))
+    return read_site_config(site, path, os.environ, shared=in_simulator(fl_ctx))
 
 
 def allowed_at_server(fl_ctx: FLContext) -> Allowed:
     """Return the list of plug-ins that the server's operator allows, from its workspace; None if there is no list.
 
-    Raises as :func:`~fdg_plugins.settings.site_config.read_allowed_plugins`.
+    Raises as :func:`~fdg_plugins.settings.site_config.read_site_config`.
     """
     path = Path(fl_ctx.get_engine().get_workspace().get_root_dir(), "local", FILE_NAME)
-    return read_allowed_plugins(SERVER, path, shared=in_simulator(fl_ctx))
+    return read_site_config(SERVER, path, {}, shared=in_simulator(fl_ctx)).allowed_plugins

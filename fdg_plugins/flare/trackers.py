@@ -47,12 +47,6 @@ def chosen_tracker(asked: str | None, environment: Mapping[str, str]) -> str | N
     return name
 
 
-def tracked(name: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a run's environment must also have for the tracker ``name``; raise as :func:`chosen_tracker` does."""
-    chosen_tracker(None, {**environment, VARIABLE: name})
-    return {VARIABLE: name}
-
-
 def make_receiver(name: str, run: TrackedRun) -> AnalyticsReceiver:
     """Return FLARE's receiver of a run for the tracker ``name``, whose package is imported now."""
     receiver: AnalyticsReceiver = import_module(f"fdg_plugins.flare.{name}_receiver").RunReceiver(run)

@@ -95,3 +95,9 @@ def read_spec(what: str, spec: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(name := given.get("name"), str):
         raise SettingsError(field=what, value=spec, expected="a name or a mapping with a name")
     return name, {key: value for key, value in given.items() if key != "name"}
+
+
+def name_in(spec: Any) -> str | None:
+    """Return the name in ``spec``, a name or a mapping with one; None if it has none."""
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    return name if isinstance(name, str) else None

@@ -24,14 +24,10 @@ _FOLDER = re.compile(rf"(?!\.)[^/\\]{{1,{LONGEST_NAME}}}")  # a single component
 _LEFT_OUT = ("C", "Zl", "Zp")  # kinds of characters that could forge lines of logs: control, invisible, ends of lines
 
 
-def is_folder_name(name: str) -> bool:
-    """Return whether ``name`` is that of a visible folder, without separators, control and invisible characters."""
-    is_plain = not any(unicodedata.category(character).startswith(_LEFT_OUT) for character in name)
-    return is_plain and _FOLDER.fullmatch(name) is not None and name == name.strip()
-
-
 def _folder_name(name: str) -> str:
-    if not is_folder_name(name):
+    """Return ``name`` if it is that of a visible folder, without separators, control and invisible characters."""
+    is_plain = not any(unicodedata.category(character).startswith(_LEFT_OUT) for character in name)
+    if not (is_plain and _FOLDER.fullmatch(name) is not None and name == name.strip()):
         raise ValueError("it should be a folder's name: no '/', no control or invisible characters, no '.' in front")
     return name
 

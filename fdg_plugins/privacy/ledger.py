@@ -25,8 +25,7 @@ import pydantic
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.messages import Checked
-from fdg_plugins.state.checked_files import CHECKSUM
-from fdg_plugins.storage import locked, make_private_folder, read_json, write_json
+from fdg_plugins.storage import CHECKSUM, locked, make_private_folder, read_json, write_json
 
 POLICY_FILE = "fdg_privacy.json"
 LEDGER_FOLDER = "fdg_privacy"

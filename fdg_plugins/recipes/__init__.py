@@ -27,8 +27,9 @@ script that executes a recipe then exports it instead if asked to.
 
 from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 
+from fdg_plugins.plans import settings_of
 from fdg_plugins.recipes.equip import equip
-from fdg_plugins.recipes.recipe import JOBS, METHODS, FDGRecipe, export_jobs, make_recipe, results_file, settings_of
+from fdg_plugins.recipes.recipe import JOBS, METHODS, FDGRecipe, export_jobs, make_recipe, results_file
 
 __all__ = [
     "JOBS",

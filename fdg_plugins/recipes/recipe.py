@@ -12,16 +12,14 @@ from fdg_plugins.controllers import FederationController
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.flare.trackers import check_tracker
 from fdg_plugins.objectives.network import check_brought_network, check_network
-from fdg_plugins.plans import job_settings, setting_names
+from fdg_plugins.plans import job_settings, uses_of
 from fdg_plugins.plugins.composition import combined, parse_method
 from fdg_plugins.plugins.files import files_behind, load_file
 from fdg_plugins.plugins.methods import METHODS as RECORDS
 from fdg_plugins.plugins.own_dataset import DatasetRef
-from fdg_plugins.recipes.evaluation import EvaluationRecipe
-from fdg_plugins.recipes.job import FederationJob, federation_job
+from fdg_plugins.recipes.job import EvaluationRecipe, FederationJob, federation_job
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.defaults import domains_of_sites
-from fdg_plugins.settings.uses import uses_of
 
 
 class FDGRecipe(Recipe):
@@ -160,11 +158,6 @@ def make_recipe(method: str, dataset: DatasetRef = "pacs", **settings: Any) -> F
         expected = f"{recipe.method!r}, which its weighting and objective make it"
         raise SettingsError(field="method", value=name, expected=expected)
     return recipe
-
-
-def settings_of(method: str) -> tuple[str, ...]:
-    """Return the names of the settings that :func:`make_recipe` accepts for ``method``."""
-    return setting_names(parse_method(method))
 
 
 def job_recipes() -> dict[str, FDGRecipe | EvaluationRecipe]:

@@ -18,7 +18,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.plugins.files import SUFFIX
 from fdg_plugins.plugins.versions import is_plugin
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.state.checked_files import load_checked_tensors, save_checked_tensors
+from fdg_plugins.storage import load_checked_tensors, save_checked_tensors
 
 CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have

@@ -14,7 +14,9 @@ from pydantic import Field, StringConstraints
 
 from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.errors import LARGEST, SettingsError, did_you_mean, shorten
+from fdg_plugins.plugins.classes import name_in
 from fdg_plugins.plugins.own_dataset import OwnDataset, read_own_dataset
+from fdg_plugins.plugins.registry import REGISTRY_OF
 from fdg_plugins.randomness import numpy_generator
 from fdg_plugins.settings.site_config import FROM_ENVIRONMENT
 from fdg_plugins.tasks import TASKS, Task
@@ -208,6 +210,12 @@ class Protocol(pydantic.BaseModel):
         """The task, with the ``scores`` that evaluations also have; ``SettingsError`` if it has no such score."""
         return TASKS.get(self.task).asked(self.scores)
 
+    @property
+    def uses(self) -> list[tuple[str, str]]:
+        """Pairs of setting and name for the settings that may refer to plug-ins, such as ``("model", "resnet18")``."""
+        named = ((setting, name_in(getattr(self, setting))) for setting in NAMING)
+        return [(setting, name) for setting, name in named if name is not None]
+
     def holds_out(self, domain: str) -> bool:
         """Return whether ``domain`` is only evaluated."""
         return self.target in (domain, EVERY)
@@ -224,6 +232,10 @@ class Protocol(pydantic.BaseModel):
             return sources
         generator = numpy_generator(self.seed, "sites of the round", number)
         return tuple(sorted(generator.choice(sources, size=count, replace=False).tolist()))
+
+
+NAMING = tuple(setting for setting in REGISTRY_OF if setting in Protocol.model_fields)
+"""The settings by which a protocol names what plug-ins may bring."""
 
 
 class Overrides(NamedTuple):

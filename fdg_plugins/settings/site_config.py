@@ -18,7 +18,6 @@ import torch
 from pydantic import Field, StringConstraints
 
 from fdg_plugins.errors import DataError, SettingsError, first_problem, shorten
-from fdg_plugins.plugins.admission import ALLOWED_PLUGINS, Allowed
 from fdg_plugins.storage import read_json, user_path, write_json
 
 FILE_NAME = "fdg_site.json"
@@ -108,24 +107,17 @@ class SiteConfig(pydantic.BaseModel):
 def read_site_config(
     site: str, path: Path | None, environment: Mapping[str, str], *, shared: bool = True
 ) -> SiteConfig:
-    """Return the config of ``site`` from the file at ``path`` (None: no file) and the environment.
+    """Return the config of ``site`` from the file at ``path``, if it is there, and the environment.
 
     ``shared``: several sites may share the file, so it need not have an entry for each; else one that has others and
     none for the site is refused, since what its operator has written there would not hold.
     """
-    entry = {} if path is None else _entry(site, _content(path), path, shared=shared)
+    entry = _entry(site, _content(path), path, shared=shared) if path is not None and os.path.lexists(path) else {}
     values: dict[str, Any] = {
         field: value for field in FROM_ENVIRONMENT if (value := environment.get(_variable(field), "").strip())
     }
     values |= {name: user_path(values[name], environment) for name in PATHS if name in values}
     return _validated({**values, **entry}, site, entry)
-
-
-def read_allowed_plugins(owner: str, path: Path, *, shared: bool) -> Allowed:
-    """Return ``allowed_plugins`` of ``owner``, a site or the ``server``, ignoring all else; None if there is none."""
-    entry = _entry(owner, _content(path), path, shared=shared) if os.path.lexists(path) else {}
-    known = {ALLOWED_PLUGINS: entry.get(ALLOWED_PLUGINS)}
-    return _validated(known, owner, known).allowed_plugins
 
 
 def update_site_config(path: Path, site: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.state.checked_files import VERSION, load_checked_tensors, save_checked_tensors
+from fdg_plugins.storage import load_checked_tensors, save_checked_tensors
 
-MEMORY_VERSION = "3"
+VERSION = {"version": "3"}
 TRAINED, OWN_MODEL, SCORED = SERIES = ("trained", "own_model", "scored")
 FIXED_FILE = "fdg_fixed.safetensors"
 
@@ -52,7 +52,7 @@ def write_round(folder: Path, series: str, round_number: int, tensors: Mapping[s
     """
     if not tensors:
         return
-    save_checked_tensors(_file(folder, series, round_number), tensors, {VERSION: MEMORY_VERSION})
+    save_checked_tensors(_file(folder, series, round_number), tensors, VERSION)
     rounds = _rounds(folder, series)
     current = [number for number in rounds if number <= round_number][-2:]
     for number in set(rounds) - set(current):
@@ -72,7 +72,7 @@ def read_round(folder: Path, series: str, round_number: int) -> dict[str, torch.
             f"the site kept after rounds {' and '.join(str(number + 1) for number in rounds)}.",
             public=f"what it knew before round {round_number + 1}, to which the server has gone back, is gone.",
         )
-    return _load(_file(folder, series, earlier[-1]), {VERSION: MEMORY_VERSION}) if earlier else {}
+    return _load(_file(folder, series, earlier[-1]), VERSION) if earlier else {}
 
 
 def has_memory(folder: Path) -> bool:
@@ -95,13 +95,13 @@ def write_fixed(folder: Path, name: str, tensors: Mapping[str, torch.Tensor]) ->
     ``name`` is the server's name for it, which the site does not check against the values: a filter between the two may
     have rounded them. Raises ``DataError`` naming the file if it cannot be written.
     """
-    save_checked_tensors(folder / FIXED_FILE, tensors, {VERSION: MEMORY_VERSION, "id": name})
+    save_checked_tensors(folder / FIXED_FILE, tensors, VERSION | {"id": name})
 
 
 def read_fixed(folder: Path, name: str) -> dict[str, torch.Tensor]:
     """Return the fixed part that the server calls ``name``; raise ``DataError`` unless it is there and undamaged."""
     try:
-        return _load(folder / FIXED_FILE, {VERSION: MEMORY_VERSION, "id": name})
+        return _load(folder / FIXED_FILE, VERSION | {"id": name})
     except DataError as error:
         public = "it does not hold the model's fixed part, which the server sends again with the next task."
         raise DataError(str(error), public=public) from error

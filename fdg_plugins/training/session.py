@@ -21,7 +21,6 @@ from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
 from fdg_plugins.training.loop import (
@@ -85,7 +84,7 @@ class SiteSession:
     @property
     def versions(self) -> dict[str, str]:
         """With which packages, and plug-ins in use, this process computes."""
-        return {**installed_versions(OF_SITE), **code_of(names_in(self.protocol), self.protocol.plugins)}
+        return {**installed_versions(OF_SITE), **code_of(self.protocol.uses, self.protocol.plugins)}
 
     @cached_property
     def threads(self) -> int:

@@ -22,6 +22,7 @@ from fdg_plugins.lab.centralised.plan import (
     setting_names,
     write_plan,
 )
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.objectives import build_network
 from fdg_plugins.plans import make_plans
 from fdg_plugins.plugins.files import load_file
@@ -105,7 +106,7 @@ def test_network_is_the_federated_runs(dataset: str, target: str, protocol: str,
     # as a recipe lays them over each other: what a sweep sets holds on the stand-in too
     layers = (defaults.protocol, defaults.stand_in if stand_in else {}, protocol_settings(protocol, dataset))
     job = {name: value for layer in layers for name, value in layer.items() if name in Protocol.model_fields}
-    federated = make_plans({"dataset": dataset, "target": target, **job}, {}, {}, []).real.protocol
+    federated = make_plans({"dataset": dataset, "target": target, **job}, {}, {}, FedAvgAggregator()).real.protocol
     assert all(getattr(own, name) == getattr(federated, name) for name in SHARED_SETTINGS)
 
 

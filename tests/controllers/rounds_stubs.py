@@ -14,6 +14,7 @@ from safetensors import safe_open
 from fdg_plugins.aggregators import UpdateAggregator
 from fdg_plugins.controllers.messenger import Request, StragglerTimeout
 from fdg_plugins.controllers.rounds import Rounds
+from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import META_REPORT, META_SAMPLES, META_SITE, TASK_TRAIN, CensusReply, TrainReport
 from fdg_plugins.methods.fedavg import FedAvgAggregator
@@ -126,15 +127,15 @@ def make_rounds(
     record = run_record(**{"lr_decay_factor": 1.0, **protocol})
     record.census = {site: census_of(site) for site in DOMAINS}
     rule = aggregator or FedAvgAggregator()
-    return Rounds(sites, rule, model, record, folder, folder / "state", exchange), sites  # type: ignore[arg-type]
+    return Rounds(sites, ServerRun(record, model, rule, exchange, folder, folder / "state")), sites  # type: ignore[arg-type]
 
 
 def run(rounds: Rounds, count: int) -> None:
     for number in range(1, count + 1):
         rounds.run_round(number)
     rounds.evaluate_last()
-    rounds.record.status = "finished"
-    rounds.files.save()
+    rounds.run.record.status = "finished"
+    rounds.run.save()
 
 
 UPDATES = {"cartoon": update([1.0, 0.0], 1.0, 2), "photo-1": update([0.0, 4.0], 3.0, 5), "photo-2": update([4.0, 4.0])}

@@ -98,16 +98,16 @@ def test_a_report_that_is_refused_leaves_the_update(tmp_path: Path) -> None:
 @pytest.mark.parametrize("few", [True, False])
 def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken(tmp_path: Path, few: bool) -> None:
     def spoil(site: str, answer: FLModel) -> None:
-        if few and site == "photo-2" and len(rounds.record.rounds) == 0:
+        if few and site == "photo-2" and len(rounds.run.record.rounds) == 0:
             answer.meta[META_SAMPLES] = 0
 
     exchange = Sum(fails=not few)
     rounds = with_exchange(tmp_path, reporting(spoil), exchange, min_sites=3 if few else 1)
-    before = dict(rounds.model.state)
+    before = dict(rounds.run.model.state)
     finished, _ = rounds.run_round(1)
     assert finished.aggregation is None
     assert finished.reason is not None
-    assert all(torch.equal(rounds.model.state[name], value) for name, value in before.items())
+    assert all(torch.equal(rounds.run.model.state[name], value) for name, value in before.items())
     assert exchange.broadcast() == {}
     exchange.fails = False
     rounds.run_round(2)
@@ -116,10 +116,10 @@ def test_without_a_step_nothing_is_learned_and_without_learning_no_step_is_taken
 
 def test_a_probe_sends_the_model_to_the_sites_that_train_once_more(tmp_path: Path) -> None:
     rounds = with_exchange(tmp_path, reporting(phase=TASK_PROBE), exchange := Sum(phase="probe"))
-    rounds.files.save()  # the second request of a run finds a record
+    rounds.run.save()  # the second request of a run finds a record
     finished, _ = rounds.run_round(1)
     assert exchange.broadcast()["sum"].tolist() == [111.0]
-    of_model = sum(value.nbytes for value in rounds.model.state.values())
+    of_model = sum(value.nbytes for value in rounds.run.model.state.values())
     learned = 3 * 4  # sent with the task to train
     assert finished.bytes_down == of_model * (3 + 3 + 1) + learned
 

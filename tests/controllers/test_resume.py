@@ -103,7 +103,7 @@ def test_resume_keeps_the_sites_own_models(tmp_path: Path, objective: str, weigh
 def test_resume_of_a_finished_run_hands_out_its_results(tmp_path: Path, unbroken: MethodJob) -> None:
     kept = {"settings": {**COMPOSED["settings"], "keep_local_models": True}}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fdg_plugins.controllers.rounds.Rounds.remove_state", die)
+        patch.setattr("fdg_plugins.controllers.federation.FederationController._remove_state", die)
         job = MethodJob(tmp_path, **{**COMPOSED, **kept})
         with pytest.raises(ServerKilled):
             job.run()

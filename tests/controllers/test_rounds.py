@@ -41,16 +41,16 @@ def test_two_rounds_of_federated_averaging_give_the_numbers_done_by_hand(tmp_pat
     rounds, _ = make_rounds(tmp_path, all_well())
     finished, received = rounds.run_round(1)
     # Weights 1/4, 2/4, 1/4: w = (1 + 0 + 4, 0 + 2 * 4 + 4) / 4; mean (1 + 2 * 3 + 0) / 4; counter the largest.
-    assert rounds.model.state["w"].tolist() == [1.25, 3.0]
-    assert rounds.model.state["bn.running_mean"].tolist() == [1.75]
-    assert int(rounds.model.state["bn.num_batches_tracked"]) == 5
+    assert rounds.run.model.state["w"].tolist() == [1.25, 3.0]
+    assert rounds.run.model.state["bn.running_mean"].tolist() == [1.75]
+    assert int(rounds.run.model.state["bn.num_batches_tracked"]) == 5
     assert received.after_round == 0
     assert finished.aggregation is not None
     assert finished.aggregation.weights == {"cartoon": 0.25, "photo-1": 0.5, "photo-2": 0.25}
     assert (finished.round, finished.sites, finished.failures, finished.reason) == (1, SOURCES, {}, None)
     rounds.run_round(2)
-    assert rounds.model.state["w"].tolist() == [2.5, 6.0]
-    assert int(rounds.model.state["bn.num_batches_tracked"]) == 10
+    assert rounds.run.model.state["w"].tolist() == [2.5, 6.0]
+    assert int(rounds.run.model.state["bn.num_batches_tracked"]) == 10
 
 
 def test_sites_get_the_model_the_round_and_the_protocol_each_with_its_own_task(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_sites_get_the_model_the_round_and_the_protocol_each_with_its_own_task(t
         for request in asked:
             assert (request.data.params_type, request.data.total_rounds) == (ParamsType.FULL, 2)
             told = TaskRequest.model_validate(request.data.meta[META_REQUEST])
-            assert (told.protocol, told.stand_in) == (rounds.record.protocol, False)
+            assert (told.protocol, told.stand_in) == (rounds.run.record.protocol, False)
             # Rounds count from 0 on the wire. What was sent stays as it was though the model has moved since.
             assert request.data.current_round == min(number, 2) - 1
             assert request.data.params["w"].tolist() == [1.25 * (number - 1), 3.0 * (number - 1)]
@@ -75,7 +75,7 @@ def test_the_order_of_answers_changes_no_bit_of_the_model_or_the_record(tmp_path
     for reverse in (False, True):
         rounds, _ = make_rounds(tmp_path, all_well(), FedOMGAggregator(), reverse=reverse)
         run(rounds, 2)
-        records.append((rounds.model.state, timeless(rounds.record)))
+        records.append((rounds.run.model.state, timeless(rounds.run.record)))
     assert all(torch.equal(records[0][0][name], value) for name, value in records[1][0].items())
     assert records[0][1] == records[1][1]
 
@@ -87,14 +87,14 @@ def test_a_round_waits_for_the_disk_once_and_the_end_for_all_that_a_run_leaves(
     rounds.run_round(1)
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
-    monkeypatch.setattr(rounds.files, "keep_selected", lambda after_round: None)
+    monkeypatch.setattr(rounds.run, "keep_selected", lambda after_round: None)
     rounds.run_round(2)
     checkpoint, folder = synced
     assert checkpoint.startswith(f".{CHECKPOINT_FILE}.")
-    assert folder == rounds.files.state.name
+    assert folder == rounds.run.state.name
     synced.clear()
-    rounds.record.status = "finished"
-    rounds.files.save()
+    rounds.run.record.status = "finished"
+    rounds.run.save()
     assert {name.rpartition(".")[0] for name in synced} >= {f".{LAST_FILE}", f".{RESULTS_FILE}"}
 
 
@@ -122,23 +122,23 @@ def test_too_few_updates_leave_the_model_and_the_record_says_why(tmp_path: Path)
         return "is away." if number == 1 and site != "cartoon" else all_well()(task, site, number, sent)
 
     rounds, sites = make_rounds(tmp_path, script, min_sites=2)
-    before = rounds.model.state
+    before = rounds.run.model.state
     finished, _ = rounds.run_round(1)
-    assert all(rounds.model.state[name] is value for name, value in before.items())
+    assert all(rounds.run.model.state[name] is value for name, value in before.items())
     assert finished.reason == "1 usable updates came, fewer than min_sites 2."
     assert (finished.aggregation, finished.sites) == (None, ("cartoon",))
     assert finished.failures == {"photo-1": "is away.", "photo-2": "is away.", "sketch": "is away."}
     assert sites.warnings == [f"The model stays as it was: {finished.reason}"]
     again, _ = rounds.run_round(2)
     assert again.sites == SOURCES
-    assert rounds.model.state["w"].tolist() == [1.25, 3.0], "the lone update of round 1 must be forgotten"
+    assert rounds.run.model.state["w"].tolist() == [1.25, 3.0], "the lone update of round 1 must be forgotten"
 
 
 def test_the_selected_file_holds_the_model_that_was_judged_best_and_not_the_one_after_the_step(tmp_path: Path) -> None:
     accuracies = {1: 0.3, 2: 0.8, 3: 0.5, 4: 0.4}
     rounds, _ = make_rounds(tmp_path, all_well(accuracies.__getitem__))
     run(rounds, 3)
-    chosen = {choice.rule: (choice.after_round, choice.file) for choice in rounds.record.choices}
+    chosen = {choice.rule: (choice.after_round, choice.file) for choice in rounds.run.record.choices}
     assert chosen["source_validation"] == (1, SELECTED_FILE)
     assert chosen["last"] == (3, LAST_FILE)
     assert load_tensors(tmp_path / SELECTED_FILE)["w"].tolist() == [1.25, 3.0]
@@ -153,10 +153,10 @@ def test_the_score_on_the_held_out_domain_never_changes_the_selection(tmp_path: 
     for target in ({1: 0.0, 2: 0.5, 3: 1.0}, {1: 1.0, 2: 0.0, 3: 0.0}):
         rounds, _ = make_rounds(tmp_path, all_well(sources.__getitem__, target.__getitem__))
         run(rounds, 2)
-        chosen = {choice.rule: choice.after_round for choice in rounds.record.choices}
+        chosen = {choice.rule: choice.after_round for choice in rounds.run.record.choices}
         assert chosen["oracle"] == max(target, key=target.__getitem__) - 1
         selected = load_tensors(tmp_path / SELECTED_FILE)["w"].tolist()
-        kept.append((chosen["source_validation"], selected, rounds.model.state["w"].tolist()))
+        kept.append((chosen["source_validation"], selected, rounds.run.model.state["w"].tolist()))
     assert kept[0] == kept[1]
     assert kept[0] == (1, [1.25, 3.0], [2.5, 6.0])
 
@@ -183,7 +183,7 @@ def test_of_updates_in_memory_nothing_lay_in_files_and_the_step_is_the_same(tmp_
         rounds = offloaded(tmp_path, hand_over)
         finished, _ = rounds.run_round(1)
         assert (finished.bytes_in_files, finished.bytes_up) == (in_files, 3 * MODEL_BYTES)
-        models.append(rounds.model.state)
+        models.append(rounds.run.model.state)
     assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
 
 
@@ -197,7 +197,7 @@ def test_offload_leaves_no_file(tmp_path: Path, offload: Offload, offload_root: 
 
 def test_offload_lost_files_leave_the_model(tmp_path: Path, offload: Offload, offload_root: Path) -> None:
     rounds = offloaded(tmp_path, offload)
-    before = rounds.model.state
+    before = rounds.run.model.state
 
     def lose_files() -> None:
         for file in offload_root.rglob("*.safetensors"):
@@ -205,7 +205,7 @@ def test_offload_lost_files_leave_the_model(tmp_path: Path, offload: Offload, of
 
     rounds._raise_if_broken = lose_files  # type: ignore[method-assign]
     finished, _ = rounds.run_round(1)
-    assert all(rounds.model.state[name] is value for name, value in before.items())
+    assert all(rounds.run.model.state[name] is value for name, value in before.items())
     assert "cannot be read" in str(finished.reason)
     assert list(offload_root.iterdir()) == []
 

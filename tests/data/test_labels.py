@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fdg_plugins.data import dataset_spec, evaluation_batches, open_domain, own_data
 from fdg_plugins.data.own_files import OwnData
 from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.plans import make_plans
 from fdg_plugins.settings.defaults import dataset_protocol
 from fdg_plugins.tasks import MULTILABEL
@@ -91,7 +92,7 @@ def test_the_loss_is_the_binary_cross_entropy_and_sums_add_up() -> None:
 
 def test_methods_that_need_one_class_of_a_sample_are_refused(scans: OwnData) -> None:
     job = {"dataset": scans.dataset.model_dump(), "target": "west", "task": "multilabel", "model": "convnet"}
-    assert make_plans({**job, "image_size": 32}, {}, {}, []).real.protocol.learned == MULTILABEL
+    assert make_plans({**job, "image_size": 32}, {}, {}, FedAvgAggregator()).real.protocol.learned == MULTILABEL
     with pytest.raises(SettingsError) as caught:
-        make_plans({**job, "task": "classification"}, {}, {}, [])
+        make_plans({**job, "task": "classification"}, {}, {}, FedAvgAggregator())
     assert caught.value.field == "task (FDG_TASK)"

@@ -119,8 +119,9 @@ def registries() -> dict[str, Callable[[Any], Any]]:
     from fdg_plugins.plans import make_plans
     from fdg_plugins.settings.protocol import Protocol
 
+    rule = make_aggregator("fedavg")
     plans = {
-        f"make_plans(protocol.{field})": lambda value, field=field: make_plans({field: value}, {}, {}, [])
+        f"make_plans(protocol.{field})": lambda value, field=field: make_plans({field: value}, {}, {}, rule)
         for field in Protocol.model_fields
     }
     return {
@@ -129,8 +130,8 @@ def registries() -> dict[str, Callable[[Any], Any]]:
         "make_objective": make_objective,
         "dataset_spec": dataset_spec,
         "NETWORKS.get": NETWORKS.get,
-        "make_plans(protocol)": lambda value: make_plans(value, {}, {}, []),
-        "make_plans(stand_in_protocol)": lambda value: make_plans({}, value, {}, []),
+        "make_plans(protocol)": lambda value: make_plans(value, {}, {}, rule),
+        "make_plans(stand_in_protocol)": lambda value: make_plans({}, value, {}, rule),
         **plans,
     }
 

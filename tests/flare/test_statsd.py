@@ -97,7 +97,7 @@ def test_a_lost_site_a_refused_update_and_the_others_are_told_apart(tmp_path: Pa
 
     rounds, _ = make_rounds(tmp_path, script, min_sites=1)
     finished, _ = rounds.run_round(1)
-    found = {**round_counters(finished), **round_gauges(rounds.record, finished)}
+    found = {**round_counters(finished), **round_gauges(rounds.run.record, finished)}
     assert (found["fdg_updates_used"], found["fdg_updates_missing"]) == (1, 2)
     assert found["fdg_site_takes_part"] == {"cartoon": 0, "photo-1": 1, "photo-2": 0}
     assert found["fdg_bytes_up"] == finished.bytes_up > 0

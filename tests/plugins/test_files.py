@@ -12,8 +12,7 @@ import torch
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.centralised import ALGORITHMS
 from fdg_plugins.models import NETWORKS, build_model
-from fdg_plugins.plugins.factories import bring_factory
-from fdg_plugins.plugins.files import files_behind, load_file, load_files
+from fdg_plugins.plugins.files import bring_factory, files_behind, load_file, load_files
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.recipes import make_recipe
 

@@ -20,9 +20,9 @@ from fdg_plugins.flare.components import components, filters_of
 from fdg_plugins.messages import CensusReply
 from fdg_plugins.methods.fedga import FedDGGAWeighting
 from fdg_plugins.objectives import OBJECTIVES, Objective
-from fdg_plugins.plugins.admission import admit
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import BASE, PLAIN, combined, parse_method
+from fdg_plugins.plugins.files import admit
 from fdg_plugins.plugins.method import Method, Reference
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import Registry, registries

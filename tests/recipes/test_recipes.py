@@ -16,7 +16,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.filters import DifferentialPrivacyFilter
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.plans import check_settings, make_plans
+from fdg_plugins.plans import make_plans
 from fdg_plugins.recipes import FDGRecipe, export_jobs, results_file
 from tests.recipes.exported_jobs import SERVER_FILE, SITE_FILE, arguments, config, files, filters
 
@@ -56,8 +56,7 @@ def test_of_every_job_components_can_be_built_settings_hold_and_filters_are_thos
         made = [build(node) for node in nodes(configs) if "path" in node]
         (controller,) = (one for one in made if isinstance(one, FederationController))
         aggregator, protocol = make_aggregator(controller.aggregator or ""), controller.protocol or {}
-        plans = make_plans(protocol, controller.stand_in_protocol or {}, {}, list(aggregator.settings()))
-        check_settings(aggregator, plans)
+        plans = make_plans(protocol, controller.stand_in_protocol or {}, {}, aggregator)
         assert plans.stand_in.protocol.rounds < plans.real.protocol.rounds
         objective = make_objective(protocol.get("objective", "erm"))
         server, site = (

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from fdg_plugins.aggregators.compatibility import check_fit
 from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.core.insight import GlobalInsight
 from fdg_plugins.data import DATASETS
@@ -20,7 +21,6 @@ from fdg_plugins.methods.feddim import Target, local_insight
 from fdg_plugins.methods.fediir import LocalAlignment
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import make_objective, see
-from fdg_plugins.plans import Plan, Plans, check_settings
 from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
@@ -153,6 +153,6 @@ def volumes() -> None:
     ("name", "dataset"), [*((one, "vessels") for one in ("rsc", "sr")), *((one, "volumes") for one in ("harmo", "am"))]
 )
 def test_what_needs_one_class_per_image_or_the_spectrum_of_a_volume_is_refused(name: str, dataset: str) -> None:
-    plan = Plan(Protocol(dataset=dataset, target="drive", task="segmentation", objective={"name": name}), {})
+    protocol = Protocol(dataset=dataset, target="drive", task="segmentation", objective={"name": name})
     with pytest.raises(SettingsError):
-        check_settings(FedAvgAggregator(), Plans(plan, plan))
+        check_fit(protocol, FedAvgAggregator())

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError, check_choice, did_you_mean
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings, make_algorithm
@@ -27,7 +28,6 @@ from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_
 from fdg_plugins.settings.defaults import protocol_settings
 from fdg_plugins.settings.protocol import LARGEST_BATCH, SGD, Protocol
 from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
-from fdg_plugins.settings.uses import names_in
 from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.tasks import TASKS
 
@@ -151,7 +151,7 @@ def make_plan(
     fixed |= {"optimizer": schedule.optimizer, "task": federated.task}
     where = {"dataset": plain_dataset(dataset), "target": target, "seed": seed}
     settings = _only(values, (*SHARED_SETTINGS, "batch_size", *_OF_SGD))
-    checked = make_plans({**where, **fixed, **settings}, {}, {}, []).real.protocol
+    checked = make_plans({**where, **fixed, **settings}, {}, {}, make_aggregator(BASE)).real.protocol
     _check(made, schedule, checked)
     return Plan(made, schedule, checked)
 
@@ -193,7 +193,7 @@ def _check(algorithm: Algorithm, schedule: Schedule, protocol: Protocol) -> None
 def write_plan(plan: Plan, job: Path) -> None:
     """Write all settings, as ``plan.json``, and the plug-in files that they name to the folder ``job``."""
     name, protocol = plan.algorithm.name, plan.protocol.model_dump(mode="json")
-    values, files = {**protocol, **plan.settings()}, files_behind(names_in(plan.protocol))
+    values, files = {**protocol, **plan.settings()}, files_behind(plan.protocol.uses)
     content = {"algorithm": name, **_only(protocol, ("dataset", "target", "seed"))}
     content |= {"settings": _only(values, setting_names(name)), **({"plugins": [*files]} if files else {})}
     write_json(job / PLAN_FILE, content)

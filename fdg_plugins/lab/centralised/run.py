@@ -33,7 +33,6 @@ from fdg_plugins.record.run_record import Choice, RunRecord, pooled_sums
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.settings.site_config import SiteConfig
-from fdg_plugins.settings.uses import names_in
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.storage import save_tensors, write_bytes
 from fdg_plugins.tasks import DEFAULT_TASK, Task
@@ -64,7 +63,7 @@ def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: 
         raise DataError(field="training images", value=small[0], expected=f"at least {LEAST_BATCH} in each domain")
     start = initial_model(protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
-    code = code_of(names_in(protocol), ())
+    code = code_of(protocol.uses, ())
     record = new_record(federation, protocol, method, InitialWeights(**vars(start.weights)), code)
     kind = _Run if pools else _AloneRun
     return kind(plan, sessions, record, folder).carry_out(start.model)

@@ -16,9 +16,9 @@ from fdg_plugins.flare import kits
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
-from fdg_plugins.plugins.admission import ALLOWED_PLUGINS
+from fdg_plugins.plugins.files import ALLOWED_PLUGINS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
-from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_allowed_plugins, read_site_config
+from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_site_config
 from fdg_plugins.state.folders import FOLDER
 from fdg_plugins.storage import read_json
 
@@ -110,14 +110,14 @@ def _check_config(kit: kits.Kit) -> Iterator[Finding]:
             yield warning(FILE_NAME, "is not there: the environment of the site's process decides")
         return
     owner = kits.site_of_kit(kit.folder) if is_site else SERVER
-    allowed = read_allowed_plugins(owner, path, shared=False)
+    config = read_site_config(owner, path, {}, shared=False)
+    allowed = config.allowed_plugins
     names = "any that is installed" if allowed is None else ", ".join(allowed) or "none"
-    config = read_site_config(owner, path, {}, shared=False) if is_site else None
     yield ok(FILE_NAME, f"settings of {owner}, {ALLOWED_PLUGINS}: {names}")
     if others := [shorten(name) for name in read_json(path) if name != owner]:
         text = f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
         yield warning(FILE_NAME, text)
-    if config is not None:
+    if is_site:
         judge, text = _judge_data(config, config.domain or split_site(owner)[0], in_containers=kit.in_containers)
         yield judge("data root", text)
 

@@ -15,7 +15,7 @@ from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.one_process import OneProcessJob
 from fdg_plugins.lab.sweep.run import make_folder
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, read_own_dataset
-from fdg_plugins.recipes.evaluation import EvaluationRecipe
+from fdg_plugins.recipes.job import EvaluationRecipe
 from fdg_plugins.record.evaluation import EvaluationResult, FinishedModel
 from fdg_plugins.record.run_files import EVALUATION_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.site_config import FILE_NAME

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic
 
-from fdg_plugins.aggregators import flat_names, make_aggregator
+from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.centralised.plan import PLAN_FILE, read_plan
@@ -21,15 +21,14 @@ from fdg_plugins.lab.sweep.machine import THREADS, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, as_json, run_name
 from fdg_plugins.lab.sweep.prepare import OWN_OPTIONS, pretrained_digest
 from fdg_plugins.lab.sweep.run import JOB, RUN_FILE
-from fdg_plugins.plans import check_settings, make_plans
+from fdg_plugins.plans import make_plans, uses_of
 from fdg_plugins.plugins.files import load_files
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset
 from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.recipes.job import add_note
 from fdg_plugins.settings.defaults import allotted_sites, drawn_sites
-from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol, environment_settings
+from fdg_plugins.settings.protocol import OTHER_VARIABLES, PREFIX, Protocol
 from fdg_plugins.settings.protocols import PAPER
-from fdg_plugins.settings.uses import uses_of
 from fdg_plugins.storage import named_path, read_json
 
 # Variables of the machine that the user has given with the run, by --dataset and FDG_TRACKING.
@@ -127,9 +126,7 @@ class FolderJob(JobSource):
 
     def _protocol(self, *, stand_in: bool = False) -> Protocol:
         objects = (self._arguments.get("protocol") or {}, self._arguments.get("stand_in_protocol") or {})
-        names = flat_names(self._aggregator.settings(), environment_settings(self.environment))
-        plans = make_plans(*objects, self.environment, names)
-        check_settings(self._aggregator, plans)
+        plans = make_plans(*objects, self.environment, self._aggregator)
         return (plans.stand_in if stand_in else plans.real).protocol
 
 
