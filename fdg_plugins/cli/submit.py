@@ -158,11 +158,20 @@ def submit(
             if resume_on_failure:
                 completed = _carry_through(server, first, twin, str(resumes or first))
             else:
-                completed = follow(server, first, say).status == COMPLETED
+                completed = _followed(server, first)
         except KeyboardInterrupt:
             say("no longer followed; the job goes on at the server", on_stderr=True)
             return INTERRUPTED
     return 0 if completed else FAILED
+
+
+def _followed(server: Server, job: str) -> bool:
+    """Follow a job to its end, and say why its run stopped if it did; return whether the job completed."""
+    ending = follow(server, job, say)
+    record = None if ending.lost or ending.status == COMPLETED else _read_record(server, job)
+    if record and (because := record.get("stopped_because")):
+        say(f"job {job}: its run stopped: {because}")
+    return ending.status == COMPLETED
 
 
 def _carry_through(server: Server, first: str, job: Path, run: str) -> bool:
