@@ -15,7 +15,7 @@ from typer import Option
 from fdg_plugins.cli.console import say, warn
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.own_files import DATASET_FILE, FEWEST_DOMAINS, OwnData, own_data
-from fdg_plugins.errors import SettingsError, nearest
+from fdg_plugins.errors import SettingsError, counted, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
 from fdg_plugins.plugins.files import bring_factory, load_file
@@ -74,6 +74,8 @@ def read_values(texts: list[str] | None, lists: Collection[str] = ()) -> dict[st
         owner, name = split_key(key)
         if owner is not None or (len(values) != 1 and name not in lists):
             raise SettingsError(f"--set {key} has the form of a sweep's, expected NAME=VALUE with one value.")
+        if name in lists and isinstance(values[0], list):  # as in a file: ["gap"], or [] for none
+            values = (*values[0], *values[1:])
         settings[name] = list(map(str, values)) if name in lists else values[0]
     return settings
 
@@ -154,7 +156,7 @@ def choose_data(dataset: str | None, data_root: Path | None, fewest: int = FEWES
 def introduce(own: OwnData) -> None:
     """Say what a data set of the user's own has, and warn of folders of images outside its domains and classes."""
     dataset = own.dataset
-    domains = f"{len(dataset.domains)} domains ({shorten_names(dataset.domains)})"
+    domains = f"{counted(len(dataset.domains), 'domain')} ({shorten_names(dataset.domains)})"
     classes = f"{len(dataset.classes)} classes ({shorten_names(dataset.classes)})"
     lacking = [f"{domain} has no {shorten_names(names)}" for domain, names in own.absent.items()]
     say("; ".join([f"data {dataset.name} in {own.root}: {domains}, {classes}", *lacking]))

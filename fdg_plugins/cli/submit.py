@@ -2,6 +2,7 @@
 """``fdg submit``: submit a job, follow it to its end, and resume it when one of its processes dies."""
 
 import math
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from fdg_plugins.storage import read_json
 
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
+PASSING = (ABSENT, " cannot take part: ", " still goes on in another job")  # what another try may find changed
+STOPPED = re.compile(r" - ERROR - .*?\bstopped: (.+)")  # in the log of a job that left no record
 SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results
@@ -88,7 +91,7 @@ def warn_of_missing(server: Server, job: Path, patience: float = 0.0) -> None:
             break
         time.sleep(POLL_S)
     if missing:
-        warn(f"{missing} not connected to the server; a run starts, and goes on, with all of its sites only.")
+        warn(f"{missing} not connected to the server; only an evaluation of finished models does without some sites.")
 
 
 def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
@@ -107,8 +110,7 @@ def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
     complete = len(rounds) if isinstance(rounds, list) else 0
     if status == "finished":
         return Verdict(rounds=complete, finished=True)
-    if status == "stopped" and not because.startswith(ABORTED) and (is_first or ABSENT not in because):
-        # Who is absent may be back for the next job.
+    if status == "stopped" and not because.startswith(ABORTED) and (is_first or not any(map(because.count, PASSING))):
         return Verdict(f"its run stopped by itself: {because}", complete)
     if not complete and (is_first or rounds is not None):  # an earlier job may have a round unless the number is known
         return Verdict("it has no complete round to go on from; the server's log says why", 0)
@@ -116,12 +118,15 @@ def judge(server: Server, job: str, ending: Ending, is_first: bool) -> Verdict:
 
 
 def _read_record(server: Server, job: str) -> dict[str, Any] | None:
-    """Return the record of a job that has ended, empty if it left none, None if it cannot be read."""
+    """Return the record of a job that has ended, or only why it stopped if it left none; None if it cannot be read."""
     with tempfile.TemporaryDirectory(prefix="fdg-") as folder:
         try:
-            place = server.ask(lambda session: session.download_job_result(job, destination=folder))
-            found = sorted(Path(place).rglob(RESULTS_FILE))
-            return dict(read_json(found[0])) if found else {}
+            place = Path(server.ask(lambda session: session.download_job_result(job, destination=folder)))
+            if found := sorted(place.rglob(RESULTS_FILE)):
+                return dict(read_json(found[0]))
+            logs = [file.read_text(encoding="utf-8", errors="replace") for file in place.glob("workspace/log.txt")]
+            reasons = STOPPED.findall("".join(logs))
+            return {"status": "stopped", "stopped_because": reasons[-1]} if reasons else {}
         except (DataError, TypeError, ValueError):  # a TypeError if FLARE returns no folder
             return None
 
@@ -153,11 +158,20 @@ def submit(
             if resume_on_failure:
                 completed = _carry_through(server, first, twin, str(resumes or first))
             else:
-                completed = follow(server, first, say).status == COMPLETED
+                completed = _followed(server, first)
         except KeyboardInterrupt:
             say("no longer followed; the job goes on at the server", on_stderr=True)
             return INTERRUPTED
     return 0 if completed else FAILED
+
+
+def _followed(server: Server, job: str) -> bool:
+    """Follow a job to its end, and say why its run stopped if it did; return whether the job completed."""
+    ending = follow(server, job, say)
+    record = None if ending.lost or ending.status == COMPLETED else _read_record(server, job)
+    if record and (because := record.get("stopped_because")):
+        say(f"job {job}: its run stopped: {because}")
+    return ending.status == COMPLETED
 
 
 def _carry_through(server: Server, first: str, job: Path, run: str) -> bool:

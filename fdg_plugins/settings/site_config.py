@@ -142,9 +142,9 @@ def _validated(values: Mapping[str, Any], site: str, entry: Mapping[str, Any]) -
     except pydantic.ValidationError as error:
         name = str(next(iter(error.errors(include_url=False, include_input=False)[0]["loc"]), "part"))
         where = f"config {FILE_NAME}" if name in entry else f"environment variable {_variable(name)}"
-        what = f"value of {name!r} that is not as expected" if name in SiteConfig.model_fields else "unknown field"
+        what = f"a value of {name!r} that is not as expected" if name in SiteConfig.model_fields else "an unknown field"
         text = f"site {site}: {where}: {first_problem(error, SiteConfig.model_fields)}"
-        public = f"its config, of file or environment, has a {what}."
+        public = f"its config, of file or environment, has {what}."
         raise SettingsError(text, public=public, field=name) from error
 
 

@@ -145,6 +145,13 @@ def test_what_is_invalid_is_named_and_nothing_is_written(kit: Path, arguments: l
     assert read(kit) == BEFORE
 
 
+def test_a_list_is_written_as_words_or_as_in_a_file(kit: Path) -> None:
+    two = ["gap", "statistics"]
+    for text, names in ((json.dumps(two), two), ("gap,statistics", two), ("[]", [])):
+        assert fdg("kit", "site", kit, "--set", f"allowed_reports={text}").exit_code == 0
+        assert read(kit, FILE_NAME)["site-1"]["allowed_reports"] == names
+
+
 def test_a_path_that_only_the_sites_containers_have_is_written_with_a_warning(tmp_path: Path) -> None:
     kit = make_kit(tmp_path / "kit", content={"components": [{"id": "docker_launcher"}]})
     result = fdg("kit", "site", kit, "--data-root", "/data/default/images")

@@ -28,7 +28,7 @@ JOB = Path(__file__).parents[2] / "jobs" / "pacs_fedomg_ga"
 SITES = ("photo", "art_painting", "cartoon", "sketch")
 CONFIG = Path("app_server/config/config_fed_server.json")
 
-Left = dict[str, Any] | None
+Left = dict[str, Any] | str | None
 
 
 class Step(NamedTuple):
@@ -65,7 +65,7 @@ class FakeFlare:
     """The server, and the kit of a person who uses it.
 
     ``scripts`` holds the steps of each job, in the order of submission. ``records`` are those of the jobs: None for a
-    job that left none, no entry for one that cannot be downloaded.
+    job that left none, text for one whose log alone says why it stopped, no entry for one that cannot be downloaded.
     """
 
     def __init__(self, kit: Path) -> None:
@@ -137,7 +137,11 @@ class FakeFlare:
             raise RuntimeError("protocol error")
         folder = Path(destination) / job
         (folder / "workspace").mkdir(parents=True)
-        if (found := self.records[number]) is not None:
+        found = self.records[number]
+        if isinstance(found, str):
+            line = f"2026-11-30 00:40:08,472 - FederationController - ERROR - [identity=fdg, wf=federation] - {found}\n"
+            (folder / "workspace" / "log.txt").write_text(line, encoding="utf-8")
+        elif found is not None:
             (folder / "workspace" / "results.json").write_text(json.dumps(found), encoding="utf-8")
         return str(folder)
 
@@ -173,6 +177,9 @@ def test_it_submits_follows_and_says_how_the_job_ended(flare: FakeFlare) -> None
     for steps in (DIED[-1:], RESTARTED):
         assert flare.submit(steps).exit_code == 1
         assert len(flare.submitted) == 1, "it is not resumed unless asked for"
+    for left in (record("stopped", 2, "epsilon is spent."), "stopped: epsilon is spent."):
+        result = flare.submit(DIED, records=[left])
+        assert result.stdout.splitlines()[-1] == f"job {job_id(0)}: its run stopped: epsilon is spent."
 
 
 def test_what_the_server_or_the_kit_refuses_is_one_sentence(flare: FakeFlare, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,10 +257,17 @@ def test_what_did_not_die_is_not_resumed_and_the_reason_is_said(flare: FakeFlare
         ("EXECUTION_EXCEPTION", record("stopped", 2, "epsilon is spent."), "stopped by itself: epsilon is spent"),
         ("EXECUTION_EXCEPTION", aborted_record(0), "it has no complete round to go on from"),
         ("EXECUTION_EXCEPTION", None, "it has no complete round to go on from"),
+        ("EXECUTION_EXCEPTION", "stopped: site x cannot take part: no.", "stopped by itself: site x cannot take part"),
     ):
         result = flare.submit([Step(f"FINISHED:{status}", False)], records=[found], on=True)
         assert (result.exit_code, len(flare.submitted)) == (1, 1)
         assert reason in result.stdout.splitlines()[-1]
+    refused = flare.submit(DIED, DIED, records=[aborted_record(2), "stopped: run 1 has no checkpoint."], on=True)
+    assert (refused.exit_code, len(flare.submitted)) == (1, 2), "another try would find none either"
+    assert "not resumed: its run stopped by itself: run 1 has no checkpoint." in refused.stdout
+    for passing in ("run 1 still goes on in another job.", "site x cannot take part: it is lost."):
+        result = flare.submit(DIED, DIED, COMPLETED, records=[aborted_record(2), f"stopped: {passing}"], on=True)
+        assert (result.exit_code, len(flare.submitted)) == (0, 3), "another try may find it changed"
     complete = flare.submit(DIED, records=[record("finished", 3)], on=True)
     assert (complete.exit_code, len(flare.submitted)) == (0, 1), "its run had finished before it broke off"
 

@@ -143,7 +143,7 @@ def _judge_data(config: SiteConfig, domain: str, *, in_containers: bool) -> tupl
 def _check_storage(kit: kits.Kit) -> Iterator[Finding]:
     place = Path((kit.component("job_manager").get("args") or {}).get("uri_root", ""))
     if Path("/tmp") in place.parents:
-        text = "which other federations of this machine share, and a restart may empty: job_manager, uri_root"
+        text = "which a restart may empty, and other federations of this machine may share: job_manager, uri_root"
         yield warning("job storage", f"{place}, {text}")
     else:
         yield ok("job storage", str(place))
