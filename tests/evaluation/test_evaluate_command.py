@@ -115,6 +115,16 @@ def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Pat
     assert (place / "evaluation.csv").read_text() == (evaluated / "evaluation.csv").read_text()
 
 
+def test_an_earlier_result_does_not_take_the_place_of_an_evaluation(
+    runs: list[Path], data_root: Path, tmp_path: Path, evaluated: Path
+) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    shutil.copytree(evaluated, tmp_path / "run" / "earlier")
+    done = fdg("evaluate", tmp_path / "run", "--data", data_root, "--to", tmp_path / "out")
+    assert (done.exit_code, (tmp_path / "out" / EVALUATION_FILE).is_file()) == (0, True), done.output
+    check_refusal(fdg("evaluate", tmp_path), "evaluations is 2, expected one")
+
+
 def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
     runs: list[Path], data_root: Path, tmp_path: Path
 ) -> None:
