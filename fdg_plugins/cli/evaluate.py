@@ -57,7 +57,7 @@ def evaluate(
     if images.own is not None:
         introduce(images.own)
     if sites is not None:
-        recipe = EvaluationRecipe(found, images.dataset, sites.split(","))
+        recipe = EvaluationRecipe(found, images.dataset, [*map(str.strip, sites.split(","))])
         folder = free_target(to or Path("jobs"), recipe.name)
         recipe.export(str(folder.parent), with_note=False)
         say(f"{folder}: written; it brings {counted(len(found), 'model')} and no code")

@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from fdg_plugins.cli.jobs import check_job
+from fdg_plugins.lab.analysis.figures.drawing import draw
+from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
 from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.record.run_files import EVALUATION_FILE, RESULTS_FILE, SELECTED_FILE
@@ -174,7 +176,7 @@ def test_a_segmentation_has_dice_and_hausdorff_distances_with_intervals(tmp_path
 
 
 def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], data_root: Path, tmp_path: Path) -> None:
-    done = fdg("evaluate", *runs, "--sites", "hospital-a,hospital-b", "--to", tmp_path)
+    done = fdg("evaluate", *runs, "--sites", "hospital-a, hospital-b", "--to", tmp_path)
     assert done.exit_code == 0, done.output
     job = tmp_path / "evaluate"
     assert check_job(job)["deploy_map"]["app_site"] == ["hospital-a", "hospital-b"]
@@ -225,3 +227,19 @@ def test_domains_of_the_training_are_refused_and_no_report_reads_an_evaluation(
 def test_a_result_of_another_form_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / EVALUATION_FILE, {"schema_version": 1})
     check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE)
+
+
+def test_a_damaged_result_is_refused_and_left_out_of_a_page(evaluated: Path, tmp_path: Path) -> None:
+    content = read_json(evaluated / EVALUATION_FILE)
+    content["sites"]["sketch"]["models"]["fedavg"]["counts"]["confusion"] = [1]
+    write_json(tmp_path / EVALUATION_FILE, content)
+    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE, "1 counts, expected 49")
+    done = fdg("report", evaluated, tmp_path, "--html", tmp_path / "page.html")
+    assert (done.exit_code, "is left out" in done.stderr) == (0, True), done.output
+
+
+def test_no_marker_of_the_figure_is_cut(evaluated: Path) -> None:
+    comparison, *_ = pictures_of_evaluation(read_result(evaluated / EVALUATION_FILE))
+    for axes in draw(comparison).axes:
+        for place in (line.get_ydata() for line in axes.lines if line.get_marker() in ("o", "s")):
+            assert min(axes.get_ylim()) + 0.1 < min(place) <= max(place) < max(axes.get_ylim()) - 0.1
