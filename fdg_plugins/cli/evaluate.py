@@ -10,12 +10,12 @@ from typer import Argument, Option
 from fdg_plugins.cli.console import say
 from fdg_plugins.cli.jobs import free_target
 from fdg_plugins.cli.options import introduce
-from fdg_plugins.errors import counted
+from fdg_plugins.errors import SettingsError, counted
 from fdg_plugins.lab.engine.evaluation import evaluate_here, find_images, read_result
 from fdg_plugins.lab.engine.one_process import log_to
 from fdg_plugins.recipes.job import EvaluationRecipe
 from fdg_plugins.record.evaluation import read_model
-from fdg_plugins.record.run_files import EVALUATION_FILE
+from fdg_plugins.record.run_files import EVALUATION_FILE, RESULTS_FILE
 from fdg_plugins.storage import write_bytes
 
 
@@ -46,8 +46,10 @@ def evaluate(
       fdg evaluate runs/fedavg runs/fedomg --sites hospital-d,hospital-e --to jobs
       fdg evaluate /tmp/downloads/JOB
     """
-    done = sorted(models[0].rglob(EVALUATION_FILE)) if len(models) == 1 and models[0].is_dir() else []
-    if done:
+    is_result = len(models) == 1 and data is None and sites is None and not (models[0] / RESULTS_FILE).is_file()
+    if done := sorted(models[0].rglob(EVALUATION_FILE)) if is_result else []:
+        if len(done) > 1:
+            raise SettingsError(field="evaluations", value=len(done), expected=f"one, as in {done[0].parent}")
         show_result(done[0], to)
         return
     found = [read_model(path) for path in models]
@@ -55,7 +57,7 @@ def evaluate(
     if images.own is not None:
         introduce(images.own)
     if sites is not None:
-        recipe = EvaluationRecipe(found, images.dataset, sites.split(","))
+        recipe = EvaluationRecipe(found, images.dataset, [*map(str.strip, sites.split(","))])
         folder = free_target(to or Path("jobs"), recipe.name)
         recipe.export(str(folder.parent), with_note=False)
         say(f"{folder}: written; it brings {counted(len(found), 'model')} and no code")

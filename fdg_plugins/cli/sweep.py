@@ -19,7 +19,8 @@ from fdg_plugins.lab.sweep.prepare import Prepared, overview, prepare
 from fdg_plugins.lab.sweep.run import LOG_FILE, Ending, held, listening
 from fdg_plugins.plugins.fields import check_value
 
-OF_THE_CALL = ("at_once", "parallel", "keep_models")  # of --set, what is no setting of a run
+# Of --set, what is no setting of a run.
+OF_THE_CALL = {"at_once": options.AT_ONCE, "parallel": options.AT_ONCE, "keep_models": bool | None}
 
 
 def sweep(
@@ -60,9 +61,10 @@ def sweep(
     environment = chosen.environment()
     values = read_settings(settings or [])
     values |= {} if sites is None else {"sites": (sites,)}
-    at_once, parallel, keep_models = (values.pop(name, (None,))[0] for name in OF_THE_CALL)
-    for name, number in (("at_once", at_once), ("parallel", parallel)):
-        check_value(name, number, options.AT_ONCE)
+    own = {name: values.pop(name, (None,)) for name in OF_THE_CALL}
+    for name, found in own.items():
+        check_value(name, found[0] if len(found) == 1 else found, OF_THE_CALL[name])
+    at_once, parallel, keep_models = (found[0] for found in own.values())
     asked: dict[str, Any] = {"dataset": chosen.dataset, "protocol": protocol, "settings": values}
     lists = {"methods": methods, "targets": targets, "seeds": seeds}
     asked |= {name: tuple(map(str.strip, text.split(","))) for name, text in lists.items() if text is not None}

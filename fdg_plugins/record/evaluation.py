@@ -6,7 +6,7 @@ A finished model is a safetensors file beside the record of its run; the record 
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pydantic
@@ -121,7 +121,7 @@ class EvaluationResult(Recorded):
     No selection rule reads it.
     """
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     job: str
     started: str
     task: str

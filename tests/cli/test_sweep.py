@@ -99,7 +99,8 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, monkeypatc
 
 def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(tmp_path: Path) -> None:
     irm = ("--methods", "irm", "--set", "warm_up=6000")
-    for arguments in (("--methods", "fedavg,"), ("--seeds", "0,x"), ("--set", "rounds=0"), irm):
+    several, no = ("--set", "parallel=1,2"), ("--set", "keep_models=no")
+    for arguments in (("--methods", "fedavg,"), ("--seeds", "0,x"), ("--set", "rounds=0"), irm, several, no):
         check_refusal(run(tmp_path / "sweep", *DIGITS, *arguments))
     assert not (tmp_path / "sweep").exists()
 

@@ -132,6 +132,8 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     refused = resume("mine")
     assert (refused.exit_code, "is on real images, and this command finds the STAND-IN" in refused.stderr) == (2, True)
     assert content("mine", "run.json") == before
+    refused = resume(tmp_path)
+    assert (refused.exit_code, "fdg sweep" in refused.stderr) == (2, True)
     done = CliRunner().invoke(app, asked[1:])
     assert (done.exit_code, done.stderr) == (0, "")
     environment = launches[0].environment
@@ -252,6 +254,7 @@ def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, t
     assert resume("own").exit_code == 2
     done = resume("own", "--with-current-plugin")
     assert (done.exit_code, f"fdg report own --plugin {plugin}" in done.stdout) == (0, True)
+    assert "next: fdg plot convergence own\n" in done.stdout  # which takes no plug-in file
     assert {copy.read_text() for copy in Path("own", "job").glob(f"*/custom/{plugin.name}")} == {plugin.read_text()}
     config = json.loads(Path("own/job/app_server/config/config_fed_server.json").read_text())
     assert config["workflows"][0]["args"]["with_current_plugin"] is True

@@ -10,6 +10,8 @@ import pytest
 from PIL import Image
 
 from fdg_plugins.cli.jobs import check_job
+from fdg_plugins.lab.analysis.figures.drawing import draw
+from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation
 from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.record.run_files import EVALUATION_FILE, RESULTS_FILE, SELECTED_FILE
@@ -115,6 +117,16 @@ def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Pat
     assert (place / "evaluation.csv").read_text() == (evaluated / "evaluation.csv").read_text()
 
 
+def test_an_earlier_result_does_not_take_the_place_of_an_evaluation(
+    runs: list[Path], data_root: Path, tmp_path: Path, evaluated: Path
+) -> None:
+    shutil.copytree(runs[0], tmp_path / "run")
+    shutil.copytree(evaluated, tmp_path / "run" / "earlier")
+    done = fdg("evaluate", tmp_path / "run", "--data", data_root, "--to", tmp_path / "out")
+    assert (done.exit_code, (tmp_path / "out" / EVALUATION_FILE).is_file()) == (0, True), done.output
+    check_refusal(fdg("evaluate", tmp_path), "evaluations is 2, expected one")
+
+
 def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
     runs: list[Path], data_root: Path, tmp_path: Path
 ) -> None:
@@ -164,7 +176,7 @@ def test_a_segmentation_has_dice_and_hausdorff_distances_with_intervals(tmp_path
 
 
 def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], data_root: Path, tmp_path: Path) -> None:
-    done = fdg("evaluate", *runs, "--sites", "hospital-a,hospital-b", "--to", tmp_path)
+    done = fdg("evaluate", *runs, "--sites", "hospital-a, hospital-b", "--to", tmp_path)
     assert done.exit_code == 0, done.output
     job = tmp_path / "evaluate"
     assert check_job(job)["deploy_map"]["app_site"] == ["hospital-a", "hospital-b"]
@@ -215,3 +227,20 @@ def test_domains_of_the_training_are_refused_and_no_report_reads_an_evaluation(
 def test_a_result_of_another_form_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / EVALUATION_FILE, {"schema_version": 1})
     check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE)
+
+
+def test_a_damaged_result_is_refused_and_left_out_of_a_page(evaluated: Path, tmp_path: Path) -> None:
+    content = read_json(evaluated / EVALUATION_FILE)
+    content["sites"]["sketch"]["models"]["fedavg"]["counts"]["confusion"] = [1]
+    write_json(tmp_path / EVALUATION_FILE, content)
+    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE, "1 counts, expected 49")
+    done = fdg("report", evaluated, tmp_path, "--html", tmp_path / "page.html")
+    assert (done.exit_code, "is left out" in done.stderr) == (0, True), done.output
+
+
+def test_no_marker_of_the_figure_is_cut(evaluated: Path) -> None:
+    comparison, *_ = pictures_of_evaluation(read_result(evaluated / EVALUATION_FILE))
+    for axes in draw(comparison).axes:
+        places = np.concatenate([line.get_ydata() for line in axes.lines if line.get_marker() in ("o", "s")])
+        assert places.size
+        assert min(axes.get_ylim()) + 0.2 < places.min() <= places.max() < max(axes.get_ylim()) - 0.2

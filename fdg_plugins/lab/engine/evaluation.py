@@ -84,4 +84,11 @@ def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | No
 
 def read_result(file: Path) -> EvaluationResult:
     """Return the result in a file; raise ``DataError`` if it is not what the job ``evaluate`` writes."""
-    return EvaluationResult.read(read_json(file), f"file {file}", DataError)
+    result = EvaluationResult.read(read_json(file), f"file {file}", DataError)
+    try:
+        for one in (one for site in result.sites.values() for one in site.models.values()):
+            sums = {name: (score.sum, score.count) for name, score in one.sums.items()}
+            result.learned.checked(sums, one.counts, one.count, len(result.classes), whole=not one.withheld)
+    except ValueError as error:  # of an unknown task, too
+        raise DataError(f"file {file}: {str(error).rstrip('.')}.") from error
+    return result

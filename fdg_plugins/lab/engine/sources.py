@@ -224,6 +224,9 @@ def describe(source: JobSource, engine: EngineName, plugins: tuple[str, ...] = (
 def read_kept(folder: Path) -> KeptRun:
     """Return what ``run.json`` in the folder of a run says; raise ``DataError`` if it is not the folder of a run."""
     file = folder / RUN_FILE
+    if not file.is_file():
+        expected = f"that of a run, with {RUN_FILE}; fdg sweep FOLDER continues a sweep"
+        raise DataError(field="folder", value=folder, expected=expected)
     return KeptRun.read(read_json(file), f"file {file} is not what fdg run writes", DataError)
 
 

@@ -245,7 +245,8 @@ def sensitivity(runs: Sequence[Run]) -> tuple[Chart, ...]:
     """
     varied = varied_settings(runs)
     if len(varied) != 1:
-        raise SettingsError(field="the settings that vary", value=varied, expected="one, for the x axis")
+        listed = ", ".join(varied) or "none"
+        raise SettingsError(f"the settings that vary are {listed}, expected one, for the x axis.", field="settings")
     (setting,), material = varied, Material(runs, varied)
     kept, targets = material.runs, material.targets
     values = {value for run in kept if (value := value_of(run, setting)) is not None}

@@ -284,8 +284,9 @@ def _draw_comparison(picture: Comparison) -> Figure:
             xerr = factor * np.array(ends)
             axes.errorbar(factor * value, where, xerr=xerr, color=colour, marker=marker, capsize=2)
         axes.set_xlabel(label)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
     grid[0].set_yticks(range(len(sites)), sites)
-    grid[0].invert_yaxis()
+    grid[0].set_ylim(len(sites) - 0.5, -0.5)
     for axes in grid[1:]:
         axes.axvline(0, color=GREY, linewidth=0.7)
     return figure
