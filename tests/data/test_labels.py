@@ -58,7 +58,15 @@ def test_a_list_gives_each_image_its_classes(scans: OwnData) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [ROWS[0], "scans/99.png,1,0,0,0", "scans/20.png,1,0,0", "scans/1.png,1,0,2,0", "../north/scans/1.png,1,0,0,0", '"', "x" * 200_000],
+    [
+        ROWS[0],
+        "scans/99.png,1,0,0,0",
+        "scans/20.png,1,0,0",
+        "scans/1.png,1,0,2,0",
+        "../north/scans/1.png,1,0,0,0",
+        '"',
+        "x" * 200_000,
+    ],
 )
 def test_a_list_with_a_line_of_another_form_is_refused(scans: OwnData, row: str) -> None:
     write(scans.root, "west", [*ROWS, row])
