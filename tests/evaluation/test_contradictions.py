@@ -141,7 +141,7 @@ def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], res
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("counts", {"confusion": [1]}), ("pairs", {"0": [1, 2, 3, 4]}), ("sums", {})]
+    ("field", "value"), [("counts", {"confusion": [1]}), ("pairs", {"0": [1, 2, 3, 5]}), ("sums", {})]
 )
 def test_a_strangers_file_that_contradicts_itself_is_refused(
     field: str, value: Any, result: EvaluationResult, tmp_path: Path
