@@ -30,6 +30,10 @@ LONGEST_QUOTE = 200
 """The most characters of another participant's text that a message quotes."""
 
 LONGEST_REASON = 400
+MOST_PROBLEMS = 1_000  # of one message
+
+# With which a spreadsheet begins a formula, some also with the full-width signs.
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 _LIBRARIES = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")))
 
@@ -188,6 +192,21 @@ def visible(text: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
+def harmless(cell: Any) -> Any:
+    """Return a cell of CSV that no spreadsheet runs as a formula: numbers as they are, text printable and defused.
+
+    Names of tasks, tensors, domains and values come from jobs and from strangers' records. An apostrophe in front,
+    which a spreadsheet shows as text, prevents that.
+
+    >>> harmless('=HYPERLINK("x")'), harmless(" @SUM(A1)"), harmless(-0.5), harmless("photo")
+    ('\\'=HYPERLINK("x")', "' @SUM(A1)", -0.5, 'photo')
+    """
+    if not isinstance(cell, str):
+        return cell
+    text = visible(cell)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
 def one_line(text: str, limit: int = LONGEST_REASON) -> str:
     """Return another participant's text as one :func:`visible` line, cut to ``limit`` characters plus its length."""
     printable = visible(text[:limit])
@@ -225,6 +244,8 @@ def first_problem(error: "pydantic.ValidationError", known: Collection[str] = ()
 
     ``known``: the fields there are, for a person who has misspelt one.
     """
+    if (count := error.error_count()) > MOST_PROBLEMS:  # whose details would take far more memory than the values
+        return f"{count:,} values are not as expected."
     detail = error.errors(include_url=False)[0]
     field = one_line(".".join(map(str, detail["loc"])) or "value", LONGEST_QUOTE)
     if detail["type"] == "extra_forbidden":
@@ -280,5 +301,5 @@ def parsed_object(value: Any) -> Any:
     """Return the object in a text that is one in JSON; anything else as it is."""
     try:
         return json.loads(value) if isinstance(value, str) and value.strip().startswith("{") else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return value

@@ -44,6 +44,7 @@ HEADER_NOT_FINITE = "fdg_not_finite"  # on an error reply: training on the recei
 HEADER_STOP = "fdg_stop"  # on an error reply: the site takes no further part in the run
 
 # Bounds on a site's values. Anything larger is refused, because the record would keep it for every round.
+# Sequences fail fast: an error for each of millions of wrong items takes a thousand times the memory of the message.
 LONGEST_NAME = 200
 MOST_CLASSES = 10_000
 MOST_NAMES = 1_000
@@ -57,7 +58,7 @@ Name = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, patter
 Count = Annotated[int, pydantic.Field(ge=0, le=MOST_SAMPLES)]
 Precision = Literal["float32", "bfloat16"]
 PackedCount = Annotated[int, pydantic.Field(ge=-MOST_SAMPLES, le=MOST_SAMPLES, strict=True)]
-PackedCounts = Annotated[tuple[PackedCount, ...], pydantic.Field(max_length=MOST_COUNTS)]
+PackedCounts = Annotated[tuple[PackedCount, ...], pydantic.Field(max_length=MOST_COUNTS, fail_fast=True)]
 ModelNumber = Annotated[str, pydantic.StringConstraints(pattern=r"^(0|[1-9]\d?)$")]
 
 
@@ -125,19 +126,19 @@ class CensusReply(Checked):
     domain: Name
     dataset: Name
     stand_in: bool
-    classes: tuple[Name, ...] = pydantic.Field(max_length=MOST_CLASSES)
-    class_counts: tuple[Count, ...] = pydantic.Field(max_length=MOST_CLASSES)
+    classes: tuple[Name, ...] = pydantic.Field(max_length=MOST_CLASSES, fail_fast=True)
+    class_counts: tuple[Count, ...] = pydantic.Field(max_length=MOST_CLASSES, fail_fast=True)
     num_train: Count
     num_validation: Count
     num_test: Count
     split: Name
     split_hash: Name
-    skipped: tuple[Name, ...] = pydantic.Field((), max_length=MOST_NAMES)
+    skipped: tuple[Name, ...] = pydantic.Field((), max_length=MOST_NAMES, fail_fast=True)
     num_skipped: Count = 0
     num_damaged: Count = 0
     num_other_components: Count | None = None
     role: Literal["source", "held_out"] | None = None
-    allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES)
+    allowed_reports: tuple[Name, ...] | None = pydantic.Field(None, max_length=MOST_NAMES, fail_fast=True)
     device: Name
     precision: Precision | None = None  # None: in records of earlier versions
     threads: Count | None = None  # None: in records of earlier versions
@@ -159,7 +160,7 @@ class FixedPart(Checked):
     """
 
     id: str = pydantic.Field(pattern=r"^[0-9a-f]{64}$")
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = pydantic.Field((), fail_fast=True)
 
 
 class TaskRequest(Checked):
@@ -259,11 +260,11 @@ class ModelScores(Checked):
     count: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     sums: dict[Name, ScoreSum] = pydantic.Field(min_length=1, max_length=MOST_NAMES)
     counts: dict[Name, PackedCounts] = pydantic.Field(default_factory=dict, max_length=MOST_NAMES)
-    pairs: dict[ModelNumber, Annotated[tuple[Count, ...], pydantic.Field(min_length=4, max_length=len(GAINS))]] = (
-        pydantic.Field(max_length=MOST_MODELS)
-    )
+    pairs: dict[
+        ModelNumber, Annotated[tuple[Count, ...], pydantic.Field(min_length=4, max_length=len(GAINS), fail_fast=True)]
+    ] = pydantic.Field(max_length=MOST_MODELS)
     withheld: tuple[Annotated[int, pydantic.Field(ge=0, lt=MOST_CLASSES)], ...] = pydantic.Field(
-        (), max_length=MOST_CLASSES
+        (), max_length=MOST_CLASSES, fail_fast=True
     )
 
 
@@ -283,7 +284,9 @@ class TrainReport(Checked):
     local: Evaluation | None = None
     training_split: tuple[Evaluation, Evaluation] | None = None
     personal: Evaluation | None = None
-    epoch_losses: tuple[TrainingLoss, ...] | None = pydantic.Field(None, min_length=1, max_length=MOST_EPOCHS)
+    epoch_losses: tuple[TrainingLoss, ...] | None = pydantic.Field(
+        None, min_length=1, max_length=MOST_EPOCHS, fail_fast=True
+    )
     steps: int = pydantic.Field(ge=1, le=MOST_SAMPLES)
     effective_steps: float = pydantic.Field(ge=1, allow_inf_nan=False)
     learning_rate: float = pydantic.Field(gt=0, allow_inf_nan=False)

@@ -4,6 +4,7 @@
 import math
 from typing import Any, Literal
 
+import pydantic
 import pytest
 from nvflare.fuel.utils import fobs
 
@@ -28,6 +29,16 @@ SENT: list[tuple[Checked, Literal["json", "python"]]] = [
     (EVALUATION, "python"),
     (REPORT, "python"),
 ]
+
+
+def test_a_message_of_nothing_but_mistakes_is_refused_by_few_of_them() -> None:
+    """Each would be described at hundreds of times its size."""
+    with pytest.raises(pydantic.ValidationError) as caught:
+        type(EVALUATION).model_validate({**EVALUATION.model_dump(), "counts": {"a": [None] * 10_000}})
+    assert caught.value.error_count() == 1
+    with pytest.raises(FDGError) as refused:
+        TrainReport.read(dict.fromkeys(map(str, range(2_000))), "site photo", FDGError)
+    assert "2,0" in str(refused.value)
 
 
 @pytest.mark.usefixtures("wire")

@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from fdg_plugins.audit import file
 from fdg_plugins.cli.console import FAILED, make_table, say, show, warn
-from fdg_plugins.errors import DataError, SettingsError, counted, visible
+from fdg_plugins.errors import DataError, SettingsError, counted, harmless, visible
 from fdg_plugins.storage import write_bytes
 
 HASH_DIGITS = 12
@@ -108,8 +108,6 @@ def _rows(line: file.AuditLine) -> Iterator[tuple[str, ...]]:
 _ANSWER = ("site", "time", "job", "task", "round", "state", "return_code", "id")
 _CONTENT = ("what", "part", "name", "shape", "dtype", "bytes", "l2_norm", "value")
 FIELDS = (*_ANSWER, *_CONTENT, "filters", "config_sha256", "versions")
-# With the full-width signs, which some spreadsheets read in the same way.
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def audit_csv(lines: Iterable[file.AuditLine]) -> str:
@@ -131,21 +129,6 @@ def audit_csv(lines: Iterable[file.AuditLine]) -> str:
         for row in _contents(line):
             writer.writerow({field: harmless(cell) for field, cell in {**answer, **row}.items()})
     return text.getvalue()
-
-
-def harmless(cell: Any) -> Any:
-    """Return a cell that no spreadsheet runs as a formula: numbers as they are, text printable and defused.
-
-    A spreadsheet runs text that begins with ``=``, ``+``, ``-`` or ``@``; names of tasks, tensors and values come from
-    jobs, and texts from methods. An apostrophe in front, which a spreadsheet shows as text, prevents that.
-
-    >>> harmless('=HYPERLINK("x")'), harmless(" @SUM(A1)"), harmless(-0.5), harmless("photo")
-    ('\\'=HYPERLINK("x")', "' @SUM(A1)", -0.5, 'photo')
-    """
-    if not isinstance(cell, str):
-        return cell
-    text = visible(cell)
-    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
 def _contents(line: file.AuditLine) -> Iterator[dict[str, Any]]:

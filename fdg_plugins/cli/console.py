@@ -34,14 +34,14 @@ SET, KIT, HELP = "--set", "--kit", "--help"
 
 
 def say(text: str, style: str = "", on_stderr: bool = False) -> None:
-    """Print one line verbatim, neither wrapped nor with markup; what cannot be encoded in UTF-8 is escaped."""
-    encodable = text.encode(errors="backslashreplace").decode()
-    Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(encodable, style=style))
+    """Print lines, neither wrapped nor with markup; what is not printable is escaped, as a terminal would obey it."""
+    printable = "\n".join(map(visible, text.split("\n")))
+    Console(stderr=on_stderr, highlight=False, soft_wrap=True).print(Text(printable, style=style))
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    say(f"Warning: {text}", "yellow", on_stderr=True)
+    say(visible(f"Warning: {text}"), "yellow", on_stderr=True)
 
 
 def show(*parts: RenderableType, width: int | None = None) -> None:

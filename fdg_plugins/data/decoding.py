@@ -37,6 +37,7 @@ DECODE_ERRORS = (
 LARGEST_DEEP = 2**16 - 1  # the largest value of an image of more than 8 bits
 LEAST_DEEP = 2**12  # an image whose values stay below is of 12 bits or fewer: its upper 8 of 16 bits are nearly black
 UPRIGHT = 1
+LARGEST_HEADER = 16 * 2**20  # bytes of a NIfTI file before its voxels
 _PILLOWS_LIMIT = threading.Lock()
 
 
@@ -230,14 +231,20 @@ class PairForm:
 
     def _open(self, path: Path) -> Any:
         nibabel = _nibabel()
-        with decoding(path, nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
+        own = (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError)
+        with decoding(path, *own), np.errstate(all="ignore"):
             kinds = [kind for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image) if kind.path_maybe_image(path)[0]]
-            opened = kinds[0].from_filename(path, mmap=False)
+            kind, (_, (start, _)) = kinds[0], kinds[0].path_maybe_image(path)
+            header = kind.header_class(start[: kind.header_class.sizeof_hdr], check=False)
+            if not header["vox_offset"] <= LARGEST_HEADER:  # also refuses NaN; nibabel reads all of it
+                raise DamagedError(path, f"has a header of more than {LARGEST_HEADER:,} bytes")
+            opened = kind.from_filename(path, mmap=False)
             voxels = int(np.prod([int(side) for side in opened.shape], dtype=object))
             usable = voxels >= 1 and opened.get_data_dtype().kind in "iuf"
+            axes = nibabel.io_orientation(opened.affine) if np.isfinite(opened.affine[:3, :3]).all() else np.nan
         if voxels > self.max_pixels:
             raise _too_large(path, voxels, self.max_pixels)
-        if not usable or np.linalg.matrix_rank(np.nan_to_num(opened.affine)[:3, :3]) < 3:
+        if not usable or np.isnan(axes).any():
             raise DamagedError(path, "is no NIfTI with real values and axes that can be told apart")
         return opened
 

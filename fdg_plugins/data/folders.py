@@ -98,6 +98,8 @@ def read_lines(root: Path, path: Path) -> list[tuple[int, str]]:
     """Return number and content of the lines of a list, without blank ones."""
     refuse_outside(root, path)
     try:
+        if not is_file(path):  # a named pipe would never end
+            raise FileNotFoundError(path)
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"list {path} cannot be read as text ({type(error).__name__}).", field="list") from error

@@ -216,7 +216,10 @@ def _odd_line(path: Path, number: int, line: str, expected: str) -> DataError:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line]))]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error:  # a cell too long for the reader, and for any name
+        return [line]
 
 
 def _table(root: Path, path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:

@@ -43,11 +43,13 @@ PlainName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-
 Title = Annotated[str, pydantic.StringConstraints(max_length=LONGEST_NAME, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]
 MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_MASK_VALUE)]
 FolderNames = Annotated[
-    tuple[FolderName, ...], pydantic.Field(min_length=1, max_length=MOST_ENTRIES), pydantic.AfterValidator(_distinct)
+    tuple[FolderName, ...],
+    pydantic.Field(min_length=1, max_length=MOST_ENTRIES, fail_fast=True),
+    pydantic.AfterValidator(_distinct),
 ]
 MaskValues = Annotated[
-    tuple[Annotated[tuple[MaskValue, ...], pydantic.Field(max_length=LARGEST_MASK_VALUE + 1)], ...],
-    pydantic.Field(max_length=MOST_ENTRIES),
+    tuple[Annotated[tuple[MaskValue, ...], pydantic.Field(max_length=LARGEST_MASK_VALUE + 1, fail_fast=True)], ...],
+    pydantic.Field(max_length=MOST_ENTRIES, fail_fast=True),
 ]
 
 

@@ -49,7 +49,7 @@ def federated_name(method: Method) -> str:
     name, _ = read_spec("weighting", method.settings.get("weighting", ""))
     known = (one.part_name for one in METHODS.loaded() if one.weighting is not None and name in one.names)
     weighting = next(known, None if name in {"", *PLAIN_WEIGHTINGS} else name)
-    over = method.settings.get("over", BASE)
+    over, _ = read_spec("over", method.settings.get("over", BASE))
     made = replace(made, over=None if over == BASE else over, objective=read_spec("objective", method.objective)[0])
     return replace(made, weighting=weighting or made.weighting).name
 

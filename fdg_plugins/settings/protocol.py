@@ -43,7 +43,8 @@ ADAPTERS = "adapters"
 PluginName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
 SetName = Annotated[str, StringConstraints(max_length=200)]
 Patterns = Annotated[
-    tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...], Field(min_length=1, max_length=100)
+    tuple[Annotated[str, StringConstraints(min_length=1, max_length=200)], ...],
+    Field(min_length=1, max_length=100, fail_fast=True),
 ]
 RuleName = Annotated[str, StringConstraints(pattern="^(personal|frozen)$")]
 Travels = Literal["all", "head", "extractor", "body"] | Annotated[dict[RuleName, Patterns], Field(min_length=1)]
@@ -86,7 +87,7 @@ class Protocol(pydantic.BaseModel):
     objective: dict[str, Any] = Field(default_factory=lambda: {"name": "erm"})
     """what a site minimises: a method's name as a part (`erm`, `dim`, `iir`, `sam` ...), or an object with a name
     and settings"""
-    plugins: tuple[PluginName, ...] = Field((), max_length=100)
+    plugins: tuple[PluginName, ...] = Field((), max_length=100, fail_fast=True)
     """files `<name>.py` in the job's own `custom/` folders that bring methods, networks or data sets"""
     rounds: int = Field(100, ge=1, le=MOST_ROUNDS, description="rounds")
     local_epochs: int = Field(5, ge=1, le=MOST_EPOCHS, description="passes over a site's training data per round")
@@ -160,7 +161,7 @@ class Protocol(pydantic.BaseModel):
     false score moves little"""
     selected_by: SetName = ""
     """score by which source validation selects; empty: the task's own, such as `accuracy`"""
-    scores: tuple[SetName, ...] = Field((), max_length=100)
+    scores: tuple[SetName, ...] = Field((), max_length=100, fail_fast=True)
     """[other scores](report.md#other-scores), with `+` between them: `auroc`, `auprc`, `f1`, `balanced_accuracy`,
     `calibration_error`, `sensitivity_at_90`, of masks `hausdorff_95`; sites then send histograms or confusion
     matrices too"""
@@ -179,7 +180,10 @@ class Protocol(pydantic.BaseModel):
     @classmethod
     def _from_text(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if isinstance(value, str) and value.lstrip().startswith("{"):
-            value = json.loads(value)
+            try:
+                value = json.loads(value)
+            except RecursionError as error:
+                raise ValueError("it is nested too deeply") from error
         if info.field_name == "dataset" and isinstance(value, Mapping):
             return read_own_dataset(value)
         return {"name": value} if info.field_name == "objective" and isinstance(value, str) else value

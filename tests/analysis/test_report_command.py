@@ -101,3 +101,26 @@ def test_where_sites_validate_on_their_test_images_nothing_is_chosen(tmp_path: P
 def test_the_command_offers_every_rule_and_every_paper() -> None:
     assert set(get_args(RuleOrAll)) == {*RULES, "all"}
     assert set(get_args(Against)) == {ALL_PAPERS, *papers()}
+
+
+HOSTILE = '=HYPERLINK("x")\x1b]0;owned\x07\n# ok'
+
+
+def test_no_text_of_a_strangers_record_is_obeyed_by_a_terminal_a_page_or_a_spreadsheet(tmp_path: Path) -> None:
+    for made in runs_of(FEDAVG, VALUES):
+        made.record.data = made.record.initial_weights.label = HOSTILE
+        keep(made, tmp_path / "sweep")
+    unfinished = run("stopped")
+    unfinished.record.status, unfinished.record.stopped_because = "stopped", HOSTILE
+    keep(unfinished, tmp_path / "sweep")
+    printed = command(tmp_path / "sweep")
+    assert printed.exit_code == 0, printed.output
+    texts = [printed.stdout, printed.stderr]
+    for suffix in (".md", ".tex", ".csv", ".txt"):
+        command(tmp_path / "sweep", "--to", file := tmp_path / f"table{suffix}")
+        texts.append(file.read_text("utf-8"))
+    for text in texts:
+        lines = text.splitlines()
+        assert "owned" in text
+        assert all(line.isprintable() and not line.startswith(("# ", "=")) for line in lines), text
+    assert "'=HYPERLINK" in texts[4]

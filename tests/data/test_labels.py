@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images with any number of classes: what a list says, what is refused, and what a network is trained on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,15 @@ def test_a_list_gives_each_image_its_classes(scans: OwnData) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [ROWS[0], "scans/99.png,1,0,0,0", "scans/20.png,1,0,0", "scans/1.png,1,0,2,0", "../north/scans/1.png,1,0,0,0", '"'],
+    [
+        ROWS[0],
+        "scans/99.png,1,0,0,0",
+        "scans/20.png,1,0,0",
+        "scans/1.png,1,0,2,0",
+        "../north/scans/1.png,1,0,0,0",
+        '"',
+        "x" * 200_000,
+    ],
 )
 def test_a_list_with_a_line_of_another_form_is_refused(scans: OwnData, row: str) -> None:
     write(scans.root, "west", [*ROWS, row])
@@ -72,6 +81,13 @@ def test_a_list_without_a_class_is_refused_and_so_are_classes_that_nobody_names(
     (scans.root / "dataset.toml").write_text('task = "multilabel"\n', encoding="utf-8")
     with pytest.raises(DataError):
         own_data(scans.root)
+
+
+def test_a_list_that_is_a_pipe_is_not_waited_for(scans: OwnData) -> None:
+    (scans.root / "south" / "labels.csv").unlink()
+    os.mkfifo(scans.root / "south" / "labels.csv")
+    with pytest.raises(DataError):
+        open_domain(scans.root, scans.dataset, "south", seed=0)
 
 
 def test_a_link_out_of_the_data_root_is_refused(scans: OwnData) -> None:

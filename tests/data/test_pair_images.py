@@ -195,3 +195,24 @@ def test_a_broken_nifti_file_is_one_sentence(tmp_path: Path, kind: str) -> None:
     broken(image, kind)
     with refused("image", "a.nii"):
         VOLUMES.read(image, mask)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"srow_x": (0, np.nan, 0, 0)}, "axes that can be told apart"),
+        ({"srow_x": (1e300, 0, 0, 0), "srow_y": (0, 1e300, 0, 0), "srow_z": (0, 0, 1e300, 0)}, "axes that"),
+        ({"vox_offset": 2**30}, "a header of more than"),  # which would be read into memory
+    ],
+)
+def test_numbers_in_a_nifti_header_that_mean_nothing_are_refused(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    nibabel.save(nibabel.Nifti2Image(np.zeros((6, 5, 4), dtype=np.uint8), np.eye(4)), file := tmp_path / "a.nii")
+    content = file.read_bytes()
+    header = np.frombuffer(content, nibabel.Nifti2Header.template_dtype, 1).copy()
+    for field, value in changes.items():
+        header[field] = value
+    file.write_bytes(header.tobytes() + content[header.nbytes :])
+    with refused("image", reason):
+        replace(VOLUMES, oriented=True).read(file, file)

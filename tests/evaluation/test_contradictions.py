@@ -2,6 +2,7 @@
 """The server takes no scores that contradict the census, each other, or those of an earlier model."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.evaluation import take_scores
 from fdg_plugins.core.bootstrap import GAINS
-from fdg_plugins.errors import ContributionError
+from fdg_plugins.errors import ContributionError, DataError
 from fdg_plugins.lab.analysis.figures.evaluation import sheet_of
 from fdg_plugins.lab.analysis.table import TERMINAL, rendered
+from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
+from fdg_plugins.storage import write_json
 from fdg_plugins.tasks.counts import pack, unpack
 from tests.controllers.federation_stubs import CLASSES, census_reply
 
@@ -135,3 +138,18 @@ def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], res
     else:
         with pytest.raises(ContributionError):
             take(multilabel, 1, told)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("counts", {"confusion": [1]}), ("pairs", {"0": [1, 2, 3, 5]}), ("sums", {})]
+)
+def test_a_strangers_file_that_contradicts_itself_is_refused(
+    field: str, value: Any, result: EvaluationResult, tmp_path: Path
+) -> None:
+    told = result.model_dump(mode="json")
+    write_json(tmp_path / "evaluation.json", told)
+    assert read_result(tmp_path / "evaluation.json") == result
+    told["sites"]["sketch"]["models"]["first"][field] = value
+    write_json(tmp_path / "evaluation.json", told)
+    with pytest.raises(DataError):
+        read_result(tmp_path / "evaluation.json")

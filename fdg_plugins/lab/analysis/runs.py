@@ -198,7 +198,8 @@ def _read(file: Path) -> RunRecord:
     if version != SCHEMA_VERSION:
         raise DataError(field="schema_version", value=version, expected=str(SCHEMA_VERSION))
     record = RunRecord.read(value, file.name, DataError)
-    if strangers := sorted({*record.sources, *record.held_out} - record.census.keys()):
+    judges = {site for one in record.evaluations for site in one.sites}
+    if strangers := sorted({*record.sources, *record.held_out, *judges} - record.census.keys()):
         raise DataError(f"{file.name} has no census of site {strangers[0]!r}.")
     return record
 

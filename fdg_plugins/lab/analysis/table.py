@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from fdg_plugins.errors import harmless, visible
 from fdg_plugins.lab.analysis import estimates
 from fdg_plugins.lab.analysis.estimates import VERDICT, Cell, text_of
 from fdg_plugins.tasks import ScoreKind
@@ -106,7 +107,7 @@ class Table:
     def text(self, form: str = TERMINAL) -> str:
         """Return the table in the ``form`` terminal, markdown, latex or csv; but for CSV, fractions are in percent."""
         if form == CSV:
-            return str(self.numbers().to_csv(index=False, lineterminator="\n"))
+            return csv_of(self.numbers())
         return rendered(self.sheets(), form)
 
     def sheets(self) -> list[Sheet]:
@@ -170,14 +171,20 @@ class Table:
 # --- as text ---
 
 
+def csv_of(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV, in which no text is a formula: names may be those of a stranger's record."""
+    cells = {harmless(name): [*map(harmless, column)] for name, column in frame.items()}
+    return str(pd.DataFrame(cells, dtype=object).to_csv(index=False, lineterminator="\n"))
+
+
 def rendered(sheets: Sequence[Sheet], form: str) -> str:
     """Return tables one below the other, for a terminal, in Markdown, or in LaTeX with rules of the package booktabs.
 
-    Markup in names is escaped.
+    Markup and unprintable signs in names are escaped.
     """
     if form == LATEX:
         return "% needs \\usepackage{booktabs}\n" + "\n".join(map(_latex_table, sheets))
-    escape, mark, style, gap = (_markdown, "- ", "pipe", "\n\n") if form == MARKDOWN else (str, "", "simple", "\n")
+    escape, mark, style, gap = (_markdown, "- ", "pipe", "\n\n") if form == MARKDOWN else (visible, "", "simple", "\n")
     parts: list[str] = []
     for one in sheets:
         frame = one.frame.rename(columns=escape).map(lambda text: escape(text).replace(r"\*\*", "**"))
@@ -198,10 +205,10 @@ def _latex_table(sheet: Sheet) -> str:
 
 def _markdown(text: str) -> str:
     """Return ``text`` with markup escaped; underscores within words are not markup and stay unchanged."""
-    return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+    return re.sub(r"[\\|*<`\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", visible(text))
 
 
 def _latex(text: str) -> str:
     """Return ``text`` with LaTeX's special characters escaped, a minus and quotes as it sets them, the best in bold."""
-    escaped = re.sub('"([^"]*)"', r"``\1''", text.translate(_LATEX))
+    escaped = re.sub('"([^"]*)"', r"``\1''", visible(text).translate(_LATEX))
     return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", re.sub(r"^-(?=\d)", "$-$", escaped))

@@ -31,6 +31,7 @@ from fdg_plugins.lab.analysis.figures.picture import (
     Reliability,
     numbered_look,
 )
+from fdg_plugins.lab.analysis.table import csv_of
 from fdg_plugins.storage import write_bytes
 from fdg_plugins.tasks.counts import FEWEST
 
@@ -62,7 +63,7 @@ def write_figure(picture: Picture, to: Path) -> str:
     """Write a figure and its numbers to the folder ``to``; return a line that says so."""
     figure = draw(picture)
     contents = {form: render(figure, picture, form) for form in FORMATS}
-    contents["csv"] = picture.numbers().to_csv(index=False, lineterminator="\n").encode()
+    contents["csv"] = csv_of(picture.numbers()).encode()
     for suffix, content in contents.items():
         write_bytes(to / f"{picture.name}.{suffix}", content)
     return f"{to / picture.name}: {', '.join(contents)}"
