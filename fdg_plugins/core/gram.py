@@ -43,9 +43,8 @@ class _Segment(NamedTuple):
 def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     """Return the Gram matrix ``G[u, v] = <g_u, g_v>`` as float64 ``[U, U]``, from ``updates [U, P]`` or U updates.
 
-    The result is exactly symmetric. The updates are not copied. BLAS makes no promise about the order of summation, so
-    the bits may depend on the order of the updates: pass them in a fixed order. Raises ``ValueError`` if two updates
-    have different names or numbers of elements.
+    All have the same names and shapes. The result is exactly symmetric. The updates are not copied. BLAS makes no
+    promise about the order of summation, so the bits may depend on the order of the updates: pass them in a fixed order.
 
     >>> gram_matrix(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).tolist()
     [[25.0, 8.0], [8.0, 4.0]]
@@ -58,10 +57,7 @@ def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
 
 
 def inner_products(update: Update, others: Sequence[Update]) -> torch.Tensor:
-    """Return ``<update, other>`` for each of V others, float64 ``[V]``; each update is read once.
-
-    Raises ``ValueError`` if two updates have different names or numbers of elements.
-    """
+    """Return ``<update, other>`` for each of V others, float64 ``[V]``; each update is read once."""
     total = torch.zeros(len(others) + 1, 1, dtype=torch.float64)
     _add_products(total, [update, *others], lambda panel: panel[:1].T)
     return total[1:, 0]
@@ -83,8 +79,6 @@ def _add_products(total: torch.Tensor, updates: Sequence[Update], right: Right) 
 
 
 def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
-    if not updates:
-        return
     for first, others in aligned(updates[0], updates[1:]):
         values = [flattened(tensor) for tensor in (first, *others)]
         length = first.shape.numel()

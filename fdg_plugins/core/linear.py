@@ -28,9 +28,7 @@ SMALLEST = 1e-18  # of a sum in which squares that are too small for float32, be
 
 
 def inner_product(first: Update, second: Update) -> float:
-    """Return ``<first, second>`` over all parameters, in float64.
-
-    Raises ``ValueError`` if the two have different names or numbers of elements.
+    """Return ``<first, second>`` over all parameters, which both have in the same shapes, in float64.
 
     >>> inner_product({"weight": torch.tensor([1.0, 2.0])}, {"weight": torch.tensor([3.0, 4.0])})
     11.0
@@ -45,14 +43,12 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
     """Return ``sum_u coefficients[u] * tensors[u]``, accumulated in float64 in the order given.
 
     ``coefficients [U]``; the U tensors have one shape, which is that of the result. The dtype is that of the first
-    tensor. Raises ``ValueError`` if shapes differ.
+    tensor.
 
     >>> combine(torch.tensor([0.5, 2.0]), [torch.tensor([2.0, 4.0]), torch.tensor([1.0, 0.0])]).tolist()
     [3.0, 2.0]
     """
     first = tensors[0]
-    if any(tensor.shape != first.shape for tensor in tensors):
-        raise ValueError(f"Tensors to be combined have shapes {sorted({tuple(tensor.shape) for tensor in tensors})}.")
     flat = [flattened(tensor) for tensor in tensors]
     device = first.device if isinstance(first, torch.Tensor) else None
     total = torch.empty(first.shape.numel(), dtype=first.dtype, device=device)
@@ -66,19 +62,10 @@ def combine(coefficients: torch.Tensor, tensors: Sequence[Values]) -> torch.Tens
 
 
 def aligned(update: Update, others: Sequence[Update]) -> Iterator[tuple[Values, list[Values]]]:
-    """Yield each parameter of ``update``, in the sorted order of names, with the same parameter of all ``others``.
-
-    Raises ``ValueError`` if two updates have different names or shapes.
-    """
+    """Yield each parameter of ``update``, in the sorted order of names, with the same parameter of all ``others``."""
     first, *rest = (_named(one) for one in (update, *others))
-    for other in rest:
-        if different := set(first) ^ set(other):
-            raise ValueError(f"Two updates differ in their parameters: {min(different)!r} is in only one of them.")
     for name in sorted(first):
-        tensors = [other[name] for other in rest]
-        if shapes := {tuple(tensor.shape) for tensor in tensors} - {tuple(first[name].shape)}:
-            raise ValueError(f"Two updates differ in shape: {list(first[name].shape)} and {list(shapes.pop())}.")
-        yield first[name], tensors
+        yield first[name], [other[name] for other in rest]
 
 
 def _named(update: Update) -> Mapping[str, Values]:
