@@ -43,8 +43,9 @@ class _Segment(NamedTuple):
 def gram_matrix(updates: torch.Tensor | Sequence[Update]) -> torch.Tensor:
     """Return the Gram matrix ``G[u, v] = <g_u, g_v>`` as float64 ``[U, U]``, from ``updates [U, P]`` or U updates.
 
-    All have the same names and shapes. The result is exactly symmetric. The updates are not copied. BLAS makes no
-    promise about the order of summation, so the bits may depend on the order of the updates: pass them in a fixed order.
+    All have the same names and shapes. The result is exactly symmetric. The updates are not copied. BLAS makes
+    no promise about the order of summation, so the bits may depend on the order of the updates: pass them in a
+    fixed order.
 
     >>> gram_matrix(torch.tensor([[3.0, 4.0], [0.0, 2.0]])).tolist()
     [[25.0, 8.0], [8.0, 4.0]]

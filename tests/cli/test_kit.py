@@ -209,4 +209,7 @@ def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -
         fdg("kit", "clean", used, "--run", name)
         assert left(used) == {OLD, NEW, "linked", "a file"}
     assert fdg("kit", "clean", used).stdout.count("it is not the folder of a run") == 2
+    assert "no run has left anything" in fdg("kit", "clean", make_kit(used.parent / "new")).stdout
+    assert fdg("kit", "harden", used).stdout.count("written") == 2
+    assert fdg("kit", "harden", used).stdout.count("left as it was") == 2
     assert (tmp_path / "outside" / "precious").exists()

@@ -73,6 +73,13 @@ def test_every_method_learns(method: str, tmp_path: Path) -> None:
     assert max(evaluation.target or 0.0 for evaluation in job.record.evaluations[1:]) > 2.5 * CHANCE
 
 
+REFUSED = {
+    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")),
+    *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
+    "fednova+as",
+}
+
+
 def refusal(made_of: Composition) -> str | None:
     """Return why a composition cannot be run; None if it can."""
     try:
@@ -85,9 +92,7 @@ def refusal(made_of: Composition) -> str | None:
 @pytest.mark.slow
 def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> None:
     refused = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
-    steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}
-    rows = {f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")}
-    assert refused.keys() == steps | rows | {"fednova+as"}
+    assert refused.keys() == REFUSED
     for name, reason in refused.items():
         assert ("divides by effective steps" if name.startswith("fednova") else "needs the whole head") in reason
 

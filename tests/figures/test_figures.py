@@ -12,8 +12,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import varied_settings
 from fdg_plugins.lab.analysis.figures import Chart, make_pictures
-from fdg_plugins.lab.analysis.figures.charts import AVERAGE, domain_order, over_seeds, slug, sources_by_round
-from fdg_plugins.lab.analysis.figures.picture import numbered_look
+from fdg_plugins.lab.analysis.figures.charts import AVERAGE, over_seeds, sources_by_round
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, fedomg
@@ -39,13 +38,6 @@ def test_over_seeds_where_there_are_finite_values() -> None:
     points = over_seeds([figure_run(seed=seed) for seed in (1, 0)], lambda run: values[run.seed])
     assert (points[0.0]["mean"], points[0.0]["std"]) == pytest.approx((0.2, math.sqrt(0.02)))
     assert [(x, point["seeds"]) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
-
-
-def test_names_looks_and_order_of_domains() -> None:
-    assert slug("FedOMG (kappa -0.1)") == "fedomg-kappa--0.1"
-    assert len({numbered_look(number) for number in range(63)}) == 63
-    assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
-    assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
 
 
 def test_captions() -> None:

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
 from fdg_plugins.testing.inputs import same_bits
 
@@ -139,6 +139,18 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, model: ExtractorClass
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(DataError):
             load_pretrained(model, "resnet18", "imagenet", path)
+
+
+def test_what_is_no_state_or_lacks_a_parameter_is_refused(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    path, (first, *rest) = tmp_path / "weights.pth", published(source).items()
+    for content in ([first[1]], {first[0]: 1}, dict(rest)):
+        torch.save(content, path)
+        with pytest.raises(DataError):
+            load_pretrained(model, "resnet18", "imagenet", path)
+    with pytest.raises(SettingsError):
+        load_pretrained(model, "resnet18", "imagenet", path, "f37072fd")
 
 
 class Malicious:
