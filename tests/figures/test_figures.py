@@ -177,15 +177,12 @@ def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
     assert whole.of(whole.panels[-1])["values"].iloc[0] == "0:0.5"
 
 
-def test_sensitivity_to_settings_of_the_protocol() -> None:
+def test_sensitivity_to_settings_of_the_protocol_and_its_scales() -> None:
     runs = [with_accuracy(FEDAVG, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
     assert lines(chart_of(runs), "line") == {"FedAvg": {1: 0.1, 2: 0.2, 5: 0.5}}
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
     objects = [with_accuracy(FEDAVG, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects).categories) == 3
-
-
-def test_sensitivity_scales() -> None:
     for kappas, scale in (
         ((0.01, 0.5), "log"),
         ((0.1, 1.0), "linear"),
