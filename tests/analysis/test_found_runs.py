@@ -51,12 +51,12 @@ def test_find_runs_at_any_depth_in_the_order_of_folders_and_by_links(tmp_path: P
     files = [keep(run(name), tmp_path / "x").rename(tmp_path / f"{name}.json") for name in ("a", "b")]
     assert [one.folder for one in find_runs(files).runs] == [tmp_path, tmp_path]
     file = keep(run("a"), tmp_path / "elsewhere")
-    place = tmp_path / "here"
-    place.mkdir()
-    (place / "linked").symlink_to(file.parent)
-    (place / "results.json").symlink_to(file)
-    assert find_runs([place]).runs == ()
-    assert len(find_runs([place / "linked"]).runs) == 1
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "linked").symlink_to(file.parent)
+    (here / "results.json").symlink_to(file)
+    assert find_runs([here]).runs == ()
+    assert len(find_runs([here / "linked"]).runs) == 1
 
 
 def test_find_runs_empty_and_unfinished_folders(tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ def carry_out(folder: Path, algorithm: str = "erm", seed: int = 0, **given: Any)
     return run_centralised(plan, SiteConfig(device="cpu", compile=True), None, folder)
 
 
-
 def same_tensors(one: Path, other: Path) -> bool:
     """Return whether two files hold the same bits; what they say of themselves may stand in another order."""
     first, second = load_tensors(one), load_tensors(other)
@@ -128,7 +127,6 @@ def test_the_mean_risks_are_those_of_the_steps() -> None:
     risks = training(other).train(4)
     assert risks == pytest.approx([sum(values) / 4 for values in zip(*apart, strict=True)])
     assert equal(model, other)
-
 
 
 def tiny(folder: Path, algorithm: str = "vrex", *options: object, **settings: object) -> Result:

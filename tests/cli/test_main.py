@@ -80,7 +80,6 @@ def test_a_command_of_an_earlier_version_is_answered_with_its_new_name() -> None
         assert fdg(*new.split(), "--help").exit_code == 0
 
 
-
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [

@@ -22,7 +22,6 @@ PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
 
 
-
 @pytest.fixture(autouse=True)
 def _plain_environment(no_fdg_variables: None, quick_polls: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's shell sets nothing; the fake simulator runs where the real programs would."""
@@ -31,7 +30,6 @@ def _plain_environment(no_fdg_variables: None, quick_polls: None, monkeypatch: p
 
 def run(*arguments: object) -> Result:
     return fdg("sweep", *arguments)
-
 
 
 def test_the_number_of_sites_is_a_setting_of_every_run(tmp_path: Path) -> None:

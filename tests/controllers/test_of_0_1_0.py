@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fdg_plugins.audit.file import append_line, audit_entries, read_audit
-
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis.runs import find_runs

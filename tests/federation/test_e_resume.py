@@ -29,7 +29,6 @@ ROUNDS = 4
 SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
 
 
-
 @pytest.fixture(scope="module")
 def small_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """FedOMG with FedGA's weights at toy size, with its empty custom folders; not to be written to."""

@@ -11,6 +11,7 @@ from nvflare.job_config.fed_job_config import FedJobConfig
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from tests.processes import printed_by
 from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
@@ -114,7 +115,6 @@ with own_arguments():
 from nvflare.recipe.spec import _peek_recipe_args
 print(json.dumps([sys.argv[1:], _peek_recipe_args()[0]]))
 """
-
 
 
 @pytest.mark.slow
