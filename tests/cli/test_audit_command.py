@@ -298,7 +298,7 @@ def test_tensors_are_found_wherever_they_hide() -> None:
         "context|property",
     }
     answer["dxo"] = DXO(DataKind.COLLECTION, data={"own": {"w": hidden}})
-    assert ("extra/dxo", "own/w") in {(entry.part, entry.name) for entry in contents_of(answer, {}).tensors}
+    assert "extra/dxo/own/w" in {entry.name for entry in contents_of(answer, {}).tensors}
     assert found.values["meta of fdg_tensors/fdg_round"] == 0
     assert found.values["meta/NUM_STEPS_CURRENT_ROUND"] == 120
 
