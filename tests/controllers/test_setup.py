@@ -103,4 +103,4 @@ def test_a_weighting_by_gaps_whose_reports_the_job_lacks_is_refused() -> None:
         check_filters(plans(rule=by_gap), lambda asked: [ExchangeCheckFilter()])
     assert caught.value.field == "weighting (FDG_WEIGHTING)"
     with pytest.raises(SettingsError):  # the losses, which no filter attaches here
-        check_filters(plans({"gap_split": "train"}), lambda asked: [ExchangeCheckFilter()], by_gap)
+        check_filters(plans({"gap_split": "train"}, rule=by_gap), lambda asked: [ExchangeCheckFilter()])
