@@ -20,7 +20,14 @@ from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_common.workflows.base_fedavg import BaseFedAvg
 
-from fdg_plugins.aggregators import AGGREGATORS, Contribution, UpdateAggregator, make_aggregator, make_weighting
+from fdg_plugins.aggregators import (
+    AGGREGATORS,
+    Contribution,
+    UpdateAggregator,
+    make_aggregator,
+    make_weighting,
+    take_step,
+)
 from fdg_plugins.aggregators import base as base_module
 from fdg_plugins.aggregators.contributions import Direction
 from fdg_plugins.core import gram as gram_module
@@ -194,6 +201,11 @@ def test_in_flares_fedavg_the_step_of_feddg_ga_shrinks_with_the_announced_number
             aggregator.accept_model(answer(site, None, 1, gap))
         gains.append(aggregator.aggregate_model().meta[META_REPORT]["weights"][0] - before)
     assert gains == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+def test_without_a_contribution_there_is_no_step() -> None:
+    for act in (take_step, FedAvgAggregator.aggregate_model):
+        assert act(FedAvgAggregator()).params == {}
 
 
 OTHER = {name: torch.full_like(random_updates()["art"][name], 0.5) for name in TRAINABLE}

@@ -111,6 +111,10 @@ def test_fedas_refuses_an_update_without_a_checked_trace_by_name(trace: Any) -> 
     with pytest.raises(ContributionError) as caught:
         reported_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, {"art": trace})
     assert str(caught.value).startswith("site art: ")
+    unsaid = contribution("art", UPDATES["art"], None)
+    unsaid.meta[META_CHECKED_REPORTS] = {REPORT_FISHER_TRACE: 1.0}
+    with pytest.raises(ContributionError):
+        FedAvgAggregator(weighting="as").accept_model(unsaid)
 
 
 COUNTS = {"art": (10, 0, 0), "photo": (10, 20, 0), "sketch": (20, 40, 0)}

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.testing.inputs import random_update
@@ -49,6 +50,12 @@ def test_the_step_of_two_sites_is_that_of_a_search_in_numpy(kappa: float) -> Non
         result = step(FedOMGAggregator(kappa=kappa, server_lr=0.3, weighting=weighting), vectors(first, second))
         p = np.array([3, 4]) / 7 if weighting == "samples" else np.array([0.5, 0.5])
         np.testing.assert_allclose(result.params["w"], 0.3 * best_of_a_grid(first, second, p, kappa), atol=1e-4)
+
+
+def test_without_weight_at_any_site_there_is_no_problem() -> None:
+    aggregator = FedOMGAggregator()
+    with pytest.raises(FDGError):
+        aggregator.direction(torch.zeros(2), [])
 
 
 def test_buffers_take_no_part_in_the_matching() -> None:

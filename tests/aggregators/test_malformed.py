@@ -235,6 +235,13 @@ def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> Non
         assert update.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
+def test_who_has_no_name_or_sends_numbers_without_squares_is_refused() -> None:
+    double = {"w": torch.tensor([1e200], dtype=torch.float64)}
+    for site, update in (("", {"w": torch.ones(1)}), ("photo", double)):
+        with pytest.raises(ContributionError):
+            read_contribution(contribution(site, update), ModelLayout.of(update))
+
+
 @pytest.mark.parametrize("content", [b"", b"12345678", b"\x02\0\0\0\0\0\0\0{}"])
 def test_a_file_that_is_not_sound_is_refused_by_site_and_parameter(
     offload: Callable[..., Params], content: bytes

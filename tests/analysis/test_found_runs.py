@@ -41,13 +41,22 @@ def compressed(file: Path) -> Path:
     return packed
 
 
-def test_find_runs_at_any_depth_in_the_order_of_folders(tmp_path: Path) -> None:
+def test_find_runs_at_any_depth_in_the_order_of_folders_and_by_links(tmp_path: Path) -> None:
     places = ["sweep/runs/b", "sweep/runs/a", "workspace/server/simulate_job", "job/workspace"]
     for place in places:
         write(tmp_path / place, as_json())
     found = find_runs([tmp_path / "workspace", tmp_path / "sweep", tmp_path / "job", tmp_path / "job" / ".." / "job"])
     assert [one.folder for one in found.runs] == sorted(tmp_path / place for place in places)
     assert (found.left_out, found.runs[0].record) == ((), finished())
+    files = [keep(run(name), tmp_path / "x").rename(tmp_path / f"{name}.json") for name in ("a", "b")]
+    assert [one.folder for one in find_runs(files).runs] == [tmp_path, tmp_path]
+    file = keep(run("a"), tmp_path / "elsewhere")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "linked").symlink_to(file.parent)
+    (here / "results.json").symlink_to(file)
+    assert find_runs([here]).runs == ()
+    assert len(find_runs([here / "linked"]).runs) == 1
 
 
 def test_find_runs_empty_and_unfinished_folders(tmp_path: Path) -> None:
@@ -59,18 +68,6 @@ def test_find_runs_empty_and_unfinished_folders(tmp_path: Path) -> None:
     assert [folder for folder, _ in found.left_out] == [tmp_path / "begun"]
     with pytest.raises(DataError):
         find_runs([tmp_path / "nowhere"])
-
-
-def test_find_runs_files_and_links(tmp_path: Path) -> None:
-    files = [keep(run(name), tmp_path / "x").rename(tmp_path / f"{name}.json") for name in ("a", "b")]
-    assert [one.folder for one in find_runs(files).runs] == [tmp_path, tmp_path]
-    file = keep(run("a"), tmp_path / "elsewhere")
-    place = tmp_path / "here"
-    place.mkdir()
-    (place / "linked").symlink_to(file.parent)
-    (place / "results.json").symlink_to(file)
-    assert find_runs([place]).runs == ()
-    assert len(find_runs([place / "linked"]).runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -109,7 +106,7 @@ def test_find_runs_leaves_out_a_damaged_compressed_record(tmp_path: Path, damage
     assert (found.runs, [folder for folder, _ in found.left_out]) == ((), [packed.parent])
 
 
-def test_find_runs_after_some_rounds(tmp_path: Path) -> None:
+def test_find_runs_after_some_rounds_keeps_a_reference_that_has_steps(tmp_path: Path) -> None:
     sources = [(0.2,) * 3, (0.5,) * 3, (0.4,) * 3, (0.9,) * 3]
     whole = finished(FEDOMG, accuracies=(0.1, 0.3, 0.4, 0.2), sources=sources)
     write(tmp_path / "run", json.loads(whole.model_dump_json()) | {"status": "running", "choices": []})
@@ -119,9 +116,6 @@ def test_find_runs_after_some_rounds(tmp_path: Path) -> None:
     chosen = {choice.rule: choice.after_round for choice in found.record.choices}
     assert chosen == {"last": 2, "source_validation": 1, "oracle": 2}
     assert find_runs([tmp_path], 4).runs == ()
-
-
-def test_find_runs_keeps_a_reference_that_has_steps(tmp_path: Path) -> None:
     reference = run("erm", Method(aggregator="erm", settings={}))
     keep(reference, tmp_path)
     assert [one.record for one in find_runs([tmp_path], 50).runs] == [reference.record]

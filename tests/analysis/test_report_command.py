@@ -1,29 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """``fdg report`` on files: what it prints and writes, what it leaves out, and its answers to a user's mistakes."""
 
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from fdg_plugins.cli.console import OneLineErrors
-from fdg_plugins.cli.report import Against, RuleOrAll, report
+from fdg_plugins.cli.report import Against, RuleOrAll
 from fdg_plugins.lab.analysis import RULES
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, papers
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, keep, run, runs_of
 from tests.analysis.test_sites import skewed
+from tests.cli.commands import fdg
 
-app = typer.Typer(cls=OneLineErrors)
-app.command("report")(report)
-app.command("other")(lambda: None)  # with one command alone, typer would take its name for an argument
-
+command = partial(fdg, "report")
 VALUES = {"photo": (0.5, 0.6, 0.7)}
-
-
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["report", *(str(argument) for argument in arguments)])
 
 
 @pytest.fixture

@@ -55,14 +55,11 @@ def test_the_difference_has_an_interval_over_seeds_at_home_and_over_held_out_dom
     assert (alone["mean"], both["mean"]) == (pytest.approx(0.8), pytest.approx(0.8 + sum(of_seeds) / 3))
 
 
-def test_two_values_have_a_standard_error_and_no_interval() -> None:
+def test_two_values_have_a_standard_error_and_one_seed_no_interval() -> None:
     table, _ = compared(("photo", "sketch"), 2)
     (line,) = lines(table, kind="federated_minus_alone", site="cartoon", on="held out")
     assert (line["mean"], line["standard_error"], line["interval"]) == (pytest.approx(0.2), pytest.approx(0.05), None)
     assert "+20.0 (n=2, SE 5.0)" in table.text()
-
-
-def test_one_seed_gives_no_interval_and_the_table_says_so() -> None:
     table = build_table([trained_alone("photo", 0), federated("photo", 0, 0.9, 0.5)])
     assert {line["interval"] for line in lines(table, kind="federated_minus_alone")} == {None}
     text = table.text()

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from safetensors import safe_open
-from typer.testing import CliRunner
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import SharedDomains, own_data
 from fdg_plugins.errors import SettingsError
@@ -26,6 +24,7 @@ from fdg_plugins.recipes import FDGRecipe
 from fdg_plugins.record.run_files import LOCAL_FOLDER, RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig
 from fdg_plugins.storage import read_json, write_json
+from tests.cli.commands import fdg
 from tests.data.pair_drawings import draw_photo, eyes, known
 
 pytestmark = pytest.mark.usefixtures("no_fdg_variables")
@@ -109,7 +108,7 @@ def test_no_site_learns_from_another_and_each_chooses_by_its_own_images(tmp_path
 
 def test_the_command_ends_with_the_models_at_each_site_and_report_and_figure_take_the_record(tmp_path: Path) -> None:
     def call(*words: object) -> list[str]:
-        result = CliRunner().invoke(app, [*map(str, words)])
+        result = fdg(*words)
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout.splitlines()
 

@@ -161,6 +161,11 @@ def test_an_answer_that_was_not_sent_says_so_once_and_names_are_escaped(tmp_path
 def test_what_is_not_there_ends_in_one_sentence(site: Path, tmp_path: Path) -> None:
     check_refusal(fdg("audit", site, "--job", "77"), "nothing of job 77 is in")
     check_refusal(fdg("audit", tmp_path / "nowhere"), f"holds no {AUDIT_FILE}")
+    (site / AUDIT_FILE).write_text("")
+    assert fdg("audit", site).stdout == f"{site / AUDIT_FILE}: no answer\n"
+    note(site)
+    fdg("audit", site, "--csv", tmp_path / "left.csv")
+    assert "nothing" in (tmp_path / "left.csv").read_text()
 
 
 SITE = "photo"
@@ -292,6 +297,8 @@ def test_tensors_are_found_wherever_they_hide() -> None:
         "headers|own",
         "context|property",
     }
+    answer["dxo"] = DXO(DataKind.COLLECTION, data={"own": {"w": hidden}})
+    assert "extra/dxo/own/w" in {entry.name for entry in contents_of(answer, {}).tensors}
     assert found.values["meta of fdg_tensors/fdg_round"] == 0
     assert found.values["meta/NUM_STEPS_CURRENT_ROUND"] == 120
 
@@ -322,7 +329,8 @@ def test_what_cannot_be_looked_into_is_noted_by_its_type() -> None:
     for _ in range(50):
         deep = [deep]
     content = {"raw": b"1234", "odd": object(), "text": "x" * 10_000, "deep": deep, "none": [], "few": [1] * 16}
-    found = contents_of(Shareable(content), {})
+    found = contents_of(Shareable({**content, "one": np.float32(0.5)}), {})
+    assert found.values["extra/one"] == 0.5
     assert found.others["extra/raw"] == "builtins.bytes of 4 bytes"
     assert found.others["extra/odd"] == "builtins.object"
     assert found.others["extra/none"] == "empty"

@@ -182,6 +182,8 @@ def test_the_bundle_describes_itself_and_keeps_its_weights_as_plain_tensors(tmp_
 def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     finished_run(tmp_path / "run", **changes)
     check_refusal(export(tmp_path / "run", tmp_path / "bundle"), message)
+    finished_run(tmp_path / "other")
+    check_refusal(export(tmp_path, tmp_path / "bundle"), "there are 2 finished runs")
     assert not (tmp_path / "bundle").exists()
 
 

@@ -210,3 +210,11 @@ def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -
         assert left(used) == {OLD, NEW, "linked", "a file"}
     assert fdg("kit", "clean", used).stdout.count("it is not the folder of a run") == 2
     assert (tmp_path / "outside" / "precious").exists()
+    assert "no run has left anything" in fdg("kit", "clean", make_kit(used.parent / "new")).stdout
+
+
+def test_hardening_says_what_it_has_written(kit: Path) -> None:
+    (kit / "local" / "authorization.json.default").write_text('{"permissions": {"lead": {}}}')
+    first, again = (fdg("kit", "harden", kit).stdout for _ in range(2))
+    assert (first.count(": written"), again.count("left as it was")) == (2, 2)
+    assert set(read(kit, "authorization.json")["permissions"]["lead"].values()) == {"none"}

@@ -80,10 +80,6 @@ def test_a_command_of_an_earlier_version_is_answered_with_its_new_name() -> None
         assert fdg(*new.split(), "--help").exit_code == 0
 
 
-def test_a_kit_may_be_named_by_an_option_as_before(tmp_path: Path) -> None:
-    check_refusal(fdg("kit", "check", "--kit", tmp_path / "nowhere"), "nowhere")
-
-
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
@@ -98,6 +94,10 @@ def test_a_kit_may_be_named_by_an_option_as_before(tmp_path: Path) -> None:
         (["run", "fedomg", "--target", "scetch"], "photo, sketch"),
         (["run", "jobs/pacs_fedmog"], "jobs/pacs_fedmog"),
         (["run", "erm", "--set", "step=1"], "did you mean 'steps'?"),
+        (["run", "erm", "--engine", "process"], "in one process"),
+        (["sweep", "--to", "folder"], "the folder is the argument: folder."),
+        (["data", "check", "mnist", "--data-root", "."], "fdg data verify mnist"),
+        (["data", "check", "pacs", "--data-root", "nowhere"], "'nowhere'"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(arguments: list[str], meant: str) -> None:

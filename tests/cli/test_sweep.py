@@ -2,33 +2,24 @@
 """``fdg sweep`` as a user meets it: plan, runs, what is left, what is refused, Ctrl-C; a real run of each kind."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from fdg_plugins.cli import sweep
 from fdg_plugins.lab.sweep import machine
-from fdg_plugins.lab.sweep.run import processes_below
+from fdg_plugins.lab.sweep.run import StopOrder, processes_below
 from tests.cli.commands import check_refusal, fdg
-from tests.sweep.fake_simulator import FAKE, HANGS, REASON, STOPS
+from tests.processes import FDG, printed_by
+from tests.sweep.fake_simulator import FAKE, REASON, STOPS
 
+PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
 DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--methods", "fedavg,fedomg")
-# The command with the fake simulator in a process of its own, for the tests that send it signals.
-DRIVER = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
-from fdg_plugins.cli.main import app
-from fdg_plugins.lab.sweep import machine
-from tests.sweep.fake_simulator import FAKE
-machine.ONE_PROCESS = FAKE
-app(["sweep", *sys.argv[1:]])
-"""
-REAL = DRIVER.replace("machine.ONE_PROCESS =", "_ =")
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +30,6 @@ def _plain_environment(no_fdg_variables: None, quick_polls: None, monkeypatch: p
 
 def run(*arguments: object) -> Result:
     return fdg("sweep", *arguments)
-
-
-def begin(code: str, *arguments: object) -> "subprocess.Popen[str]":
-    """Start the command in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-
-
-def wait_for_processes(folder: Path, count: int, command: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 600
-    while len(processes_below(folder)) < count and command.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
 
 
 def test_the_number_of_sites_is_a_setting_of_every_run(tmp_path: Path) -> None:
@@ -105,41 +83,39 @@ def test_a_wrong_request_ends_in_one_sentence_and_writes_nothing(tmp_path: Path)
     assert not (tmp_path / "sweep").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "methods"), [(signal.SIGINT, "fedavg,fedomg"), (signal.SIGTERM, "irm,fedavg")])
-def test_stopped_by_a_signal_it_leaves_no_process_and_goes_on_where_it_was(
-    tmp_path: Path, number: signal.Signals, methods: str
-) -> None:
-    folder = tmp_path / "sweep"
-    with begin(DRIVER, folder, *DIGITS[:-1], methods, "--seeds", f"0,{HANGS}") as command:
-        wait_for_processes(folder, 2, command)
-        second = run(folder)
-        command.send_signal(number)
-        printed, _ = command.communicate(timeout=600)
-    assert (second.exit_code, "is in use by another command" in second.stderr) == (2, True)
-    assert command.returncode == 130, printed
-    assert processes_below(folder) == []
-    assert f"stopped; to go on: fdg sweep {folder}" in printed
-    assert "2 of 4 runs have finished" in printed
-    assert "to do: 2 runs" in run(folder, "--dry-run").stdout
+def test_a_stopped_sweep_tells_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "listening", lambda: nullcontext(StopOrder(signal.SIGTERM)))
+    stopped = run(tmp_path / "sweep", *DIGITS, "--data-root", tmp_path, "--set", "parallel=2")
+    again = f"fdg sweep {tmp_path / 'sweep'} --data-root {tmp_path} --set parallel=2"
+    assert (stopped.exit_code, stopped.stdout.splitlines()[-1]) == (130, f"stopped; to go on: {again}")
+
+
+def test_a_sweep_keeps_the_plug_in_that_it_began_with(tmp_path: Path) -> None:
+    (plugin := tmp_path / "clipped_fedavg.py").write_bytes(PLUGIN.read_bytes())
+    folder, asked = tmp_path / "sweep", ("--methods", "clipped_fedavg", "--plugin", plugin)
+    assert "1 of 1 runs have finished" in run(folder, *DIGITS[:-2], *asked).stdout
+    plugin.write_bytes(PLUGIN.read_bytes() + b"\n")
+    check_refusal(run(folder, "--plugin", plugin), f"differs from {folder / 'plugins' / plugin.name}")
+    check_refusal(run(tmp_path, *DIGITS), "holds other things")
 
 
 @pytest.mark.slow
 def test_a_real_sweep_is_stopped_and_goes_on_beside_a_reference(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    tiny = {"rounds": 2, "max_samples_per_domain": 40, "image_size": 16, "vrex:strength": 3}
+    tiny = {"rounds": 2, "max_samples_per_domain": 40, "image_size": 16, "vrex:strength": 3, "keep_models": "true"}
     given = [part for name, value in tiny.items() for part in ("--set", f"{name}={value}")]
-    asked = (*DIGITS[:-1], "fedavg,vrex", "--protocol", "quick", *given, "--set", "keep_models=true")
-    with begin(REAL, folder, *asked) as first:
-        wait_for_processes(folder, 2, first)
-        first.send_signal(signal.SIGINT)
+    words = [FDG, "sweep", str(folder), *DIGITS[:-1], "fedavg,vrex", "--protocol", "quick", *given]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as first:
+        while len(processes_below(folder)) < 2 and first.poll() is None:
+            time.sleep(0.1)
+        second = run(folder)
+        first.send_signal(signal.SIGTERM)
         printed, _ = first.communicate(timeout=600)
+    check_refusal(second, "is in use by another command")
     assert first.returncode == 130, printed
     assert processes_below(folder) == []
-    with begin(REAL, folder, "--set", "keep_models=true") as again:
-        printed, _ = again.communicate(timeout=600)
-    assert again.returncode == 0, printed
-    assert "2 of 2 runs have finished" in printed
+    assert f"stopped; to go on: fdg sweep {folder}" in printed
+    assert "2 of 2 runs have finished" in printed_by(FDG, "sweep", folder, "--set", "keep_models=true")
     for method in ("fedavg", "vrex"):
         kept = folder / "runs" / f"{method}-angle_0-seed0"
         record = json.loads((kept / "results.json").read_text())

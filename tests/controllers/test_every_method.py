@@ -15,6 +15,7 @@ from fdg_plugins.messages import META_SITE_REPORT, TASK_PROBE
 from fdg_plugins.plugins.composition import Composition, compositions, published
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import STATE_FILE, TENSORS_FILE
+from fdg_plugins.record.text import final_table
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
@@ -72,6 +73,13 @@ def test_every_method_learns(method: str, tmp_path: Path) -> None:
     assert max(evaluation.target or 0.0 for evaluation in job.record.evaluations[1:]) > 2.5 * CHANCE
 
 
+REFUSED = {
+    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")),
+    *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
+    "fednova+as",
+}
+
+
 def refusal(made_of: Composition) -> str | None:
     """Return why a composition cannot be run; None if it can."""
     try:
@@ -84,9 +92,7 @@ def refusal(made_of: Composition) -> str | None:
 @pytest.mark.slow
 def test_of_all_compositions_those_are_refused_that_contradict_themselves() -> None:
     refused = {one.name: reason for one in compositions() if (reason := refusal(one)) is not None}
-    steps = {f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")}
-    rows = {f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")}
-    assert refused.keys() == steps | rows | {"fednova+as"}
+    assert refused.keys() == REFUSED
     for name, reason in refused.items():
         assert ("divides by effective steps" if name.startswith("fednova") else "needs the whole head") in reason
 
@@ -103,6 +109,23 @@ def test_a_method_learns_from_round_to_round_and_saves_what_it_learned(tmp_path:
     assert state["exchange"]["tensors"] == sorted(load_tensors(job.folder / TENSORS_FILE))
     assert TASK_PROBE in {task for task, _ in job.asked}
     assert not (plain.folder / TENSORS_FILE).exists()
+
+
+def test_own_models_losses_and_sites_that_only_judge_are_in_the_record_and_in_the_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    judging = {"validate_all": True, "sites_per_round": 3, "gap_split": "train"}
+    rest = {"patience": 60.0, "enable_tensor_disk_offload": True}
+    arfl = {"name": "fedavg", "weighting": "arfl"}
+    job = MethodJob(tmp_path, "rod", aggregator=arfl, settings={**judging, **rest}).finished()
+    for evaluation in job.record.evaluations:
+        assert evaluation.sites.keys() == {*ANGLES}
+        assert evaluation.personal is not None
+        assert evaluation.personal.sites.keys() == {*ANGLES} - {"angle_0"}
+    assert {"personal_accuracy/pooled", "personal_accuracy/angle_15"} <= job.tags
+    assert any(tag.startswith("training_losses/") for tag in job.tags)
+    assert "Personal: each site's own model" in final_table(job.record)
+    assert "enable_tensor_disk_offload has no effect" in caplog.text
 
 
 def test_exchange_with_nothing_for_a_site(tmp_path: Path) -> None:

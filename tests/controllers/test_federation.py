@@ -19,10 +19,9 @@ from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import context_of
 from tests.controllers.jobs import PROTOCOL, Job
 
-pytestmark = pytest.mark.usefixtures("wire")
+pytestmark = pytest.mark.usefixtures("wire", "images_at_sites")
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_run_from_census_to_record_and_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     job = Job(tmp_path)
@@ -43,7 +42,6 @@ def test_run_from_census_to_record_and_models(tmp_path: Path, caplog: pytest.Log
     assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_path: Path) -> None:
     """FLARE starts a job without it as soon as min_clients others are there."""
     job = Job(tmp_path)
@@ -73,7 +71,6 @@ def test_a_wrong_job_stops_before_any_site_is_asked(tmp_path: Path, arguments: d
     assert job.asked == []
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -> None:
     def meddle(site: str, task: str, count: int) -> Shareable | None:
         if (site, task, count) == ("cartoon", TASK_TRAIN, 2):
@@ -90,7 +87,6 @@ def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -
     assert job.asked[-1] == (TASK_TRAIN, "cartoon")
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on(tmp_path: Path) -> None:
     def meddle(site: str, asked: str, count: int) -> Shareable | None:
         if (site, asked) != ("photo", TASK_TRAIN):
@@ -108,7 +104,6 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
     assert job.record.status == "finished"
 
 
-@pytest.mark.usefixtures("images_at_sites")
 @pytest.mark.parametrize(
     ("arguments", "report"),
     [
@@ -128,7 +123,6 @@ def test_forbidden_report_fails_at_the_census(tmp_path: Path, arguments: dict[st
     assert {task for task, _ in job.asked} == {TASK_CENSUS}
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_full_disk_at_the_server_keeps_the_last_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, made = Job(tmp_path), 0
     temporary = storage._temporary
@@ -148,7 +142,6 @@ def test_full_disk_at_the_server_keeps_the_last_files(tmp_path: Path, monkeypatc
     assert job.record.status == "running"
 
 
-@pytest.mark.usefixtures("images_at_sites")
 def test_flares_stats_tell_where_the_run_stands(tmp_path: Path) -> None:
     job, seen = Job(tmp_path), []
 

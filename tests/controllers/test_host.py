@@ -127,6 +127,7 @@ def test_a_method_learns_in_a_workflow_of_flare_s_what_it_learns_in_ours(name: s
         ({"name": "iir"}, "fc", "probe is 'extra_task', expected 'previous_round'"),
         ({"name": "scaffold"}, "fc", "objective is 'scaffold', expected one that FLARE's own workflows can host"),
         (IIR, "head", "head is 'head', of which the global model has no parameters."),
+        ({"name": "dim"}, "fc.bias", "'fc.bias.weight' is no linear layer of the global model."),
     ],
 )
 def test_a_wrong_setting_ends_the_job_with_one_sentence(objective: dict[str, Any], head: str, reason: str) -> None:

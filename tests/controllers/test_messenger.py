@@ -13,7 +13,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 
 from fdg_plugins.controllers.messenger import Aborted, Messenger, Request, StragglerTimeout
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.messages import HEADER_REASON, TASK_EVALUATE, TASK_TRAIN
+from fdg_plugins.messages import HEADER_NOT_FINITE, HEADER_REASON, TASK_EVALUATE, TASK_TRAIN
 from tests.controllers.federation_stubs import BUSY, Engine, Line, context_of
 
 Reply = Callable[[str, str, Shareable], Shareable | None]
@@ -106,6 +106,18 @@ def test_an_abort_ends_the_wait_at_once_and_names_those_who_were_waited_for(tmp_
     with pytest.raises(Aborted, match=r"the job was aborted while it waited for c, d\.$"):
         messenger.ask([Request(TASK_TRAIN, ("a", "b", "c", "d"), data(), lambda site, model: None)], 9)
     assert asked == ["a", "b"]
+
+
+def test_who_is_lost_too_late_or_diverged_is_told_as_such(tmp_path: Path) -> None:
+    diverged = make_reply(ReturnCode.EXECUTION_EXCEPTION, {HEADER_REASON: "NaN.", HEADER_NOT_FINITE: True})
+    replies = {"a": diverged, "lost": None, "slow": BUSY}
+    messenger, line = connect(tmp_path, lambda site, *_: replies.get(site, answer()))
+    line.lost.add("lost")
+    request = Request(TASK_TRAIN, ("a", "b", "lost", "slow"), data(), lambda site, model: None)
+    failures = messenger.ask([request], 9, StragglerTimeout(0.0, 1, TASK_TRAIN))
+    assert failures.pop("slow") == "did not answer within 0 s after 1 others had."
+    assert failures == {"a": "NaN.", "lost": "is lost: there is no sign of life from it."}
+    assert messenger.not_finite == {"a"}
 
 
 def test_patience_begins_with_enough_usable_answers_to_the_task_it_is_for(tmp_path: Path) -> None:

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fdg_plugins.audit.file import append_line, audit_entries, read_audit
-from fdg_plugins.cli.main import app
 from fdg_plugins.core.accounting import gaussian_epsilon
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.analysis.runs import find_runs
 from fdg_plugins.privacy.ledger import Ledger, Limits
 from fdg_plugins.record.checkpoint import read_checkpoint
 from fdg_plugins.record.run_record import RunRecord
+from tests.cli.commands import fdg
 
 OF_0_1_0 = Path(__file__).parents[1] / "data" / "of_0_1_0"
 
@@ -41,7 +40,7 @@ def test_a_record_is_read_and_nothing_of_it_is_lost() -> None:
 
 
 def test_a_report_of_it_has_its_numbers() -> None:
-    result = CliRunner().invoke(app, ["report", str(OF_0_1_0 / "results.json")])
+    result = fdg("report", OF_0_1_0 / "results.json")
     assert result.exit_code == 0, result.output
     record = json.loads((OF_0_1_0 / "results.json").read_text(encoding="utf-8"))
     (chosen,) = (one["after_round"] for one in record["choices"] if one["rule"] == "source_validation")

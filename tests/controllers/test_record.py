@@ -6,12 +6,14 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsData, AnalyticsDataType
 from nvflare.apis.dxo import from_shareable
+from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 
 from fdg_plugins.controllers import tracking
@@ -299,21 +301,27 @@ def test_results_of_a_simulation_outlive_its_workspace_and_never_replace_those_o
     assert left == {"results.json", "tb_events/events", "mlflow.db"}
 
 
-def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in(tmp_path: Path) -> None:
+def test_numbers_are_sent_as_events_at_their_round_with_the_mark_of_the_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluation, finished = run_record().add_evaluation(2, scores(0.25, 0.75, 0.75, 0.5)), round_record(3)
     of_round = dict(round_scalars(finished))
     assert (of_round["round/sites"], of_round["train_loss/photo-1"], of_round["server/idle"]) == (2.0, 1.5, 0.0)
     assert (of_round["weights/cartoon"], of_round["server/direction_norm"]) == (0.25, 2.5)
     engine = Engine(tmp_path)
-    tracker = Tracker(FLComponent(), run_record(stand_in=True), None, context_of(engine))
-    tracker.evaluation(evaluation)
-    tracker.round(finished)
+    told: list[str] = []
+    receiver = SimpleNamespace(handle_event=lambda event, fl_ctx: told.append(event))
+    monkeypatch.setattr(tracking, "make_receiver", lambda *_: receiver)
+    with Tracker(FLComponent(), run_record(stand_in=True), "mlflow", context_of(engine)) as tracker:
+        tracker.evaluation(evaluation)
+        tracker.round(finished)
     assert {event for event, _ in engine.events} == {ANALYTIC_EVENT_TYPE}
     events = [AnalyticsData.from_dxo(from_shareable(data)) for data in engine.data_of(ANALYTIC_EVENT_TYPE)]
     expected = {tag: (value, 2) for tag, value in evaluation_scalars(evaluation, "accuracy")}
     expected |= {tag: (value, 3) for tag, value in of_round.items()}
     assert {event.tag.removeprefix("STAND-IN/"): (event.value, event.step) for event in events} == expected
     assert len(events) == len(expected)
+    assert told == [EventType.START_RUN, *[ANALYTIC_EVENT_TYPE] * len(events), EventType.END_RUN]
     for event in events:
         assert event.tag.startswith("STAND-IN/")
         assert (event.data_type, type(event.value)) == (AnalyticsDataType.SCALAR, float)

@@ -102,3 +102,5 @@ def test_a_weighting_by_gaps_whose_reports_the_job_lacks_is_refused() -> None:
     with pytest.raises(SettingsError) as caught:
         check_filters(plans(rule=by_gap), lambda asked: [ExchangeCheckFilter()])
     assert caught.value.field == "weighting (FDG_WEIGHTING)"
+    with pytest.raises(SettingsError):  # the losses, which no filter attaches here
+        check_filters(plans({"gap_split": "train"}, rule=by_gap), lambda asked: [ExchangeCheckFilter()])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core.accounting import (
+    MOST_RELEASES,
     composed_mu,
     epsilon_of_mu,
     gaussian_epsilon,
@@ -152,3 +153,4 @@ def test_as_many_releases_are_left_as_the_ledger_will_let_out() -> None:
             assert gaussian_epsilon([*spent, *[sigma] * left], 1e-5) <= 9.0
             assert gaussian_epsilon([*spent, *[sigma] * (left + 1)], 1e-5) > 9.0
             assert left > 0
+    assert releases_left(0.0, 1e9, 9.0, 1e-5) == MOST_RELEASES

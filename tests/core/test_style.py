@@ -91,18 +91,6 @@ def replaced_by_definition(images: torch.Tensor, amplitude: torch.Tensor, fracti
     return ifft2(ifftshift(own, dim=(-2, -1)) * torch.exp(1j * spectrum.angle())).real
 
 
-def test_the_band_is_the_centred_square_of_the_shifted_spectrum() -> None:
-    for size in SIZES:
-        for fraction in FRACTIONS:
-            height, width = size
-            half = math.floor(fraction * min(size))
-            square = torch.zeros(size, dtype=torch.bool)
-            rows, columns = torch.arange(height) - height // 2, torch.arange(width) - width // 2
-            square[(rows.abs() <= half)[:, None] & (columns.abs() <= half)[None, :]] = True
-            expected = ifftshift(square)[:, : width // 2 + 1]
-            assert torch.equal(centred_band(height, width, fraction), expected)
-
-
 def test_replacing_is_what_the_definition_says() -> None:
     for size in SIZES:
         for fraction in FRACTIONS:

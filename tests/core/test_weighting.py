@@ -2,19 +2,45 @@
 """Weights of sites, by gaps, losses and heads: on the simplex, solutions with known limits, and still at rest."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdg_plugins.core import sample_weights
+from fdg_plugins.core.accounting import gaussian_noise_multiplier
 from fdg_plugins.core.adjustment import adjust_weights, weights_of_round, with_new_sites
 from fdg_plugins.core.head_combination import SMALLEST, head_mixtures, uncertainty, weighted_means
+from fdg_plugins.core.matching import match
+from fdg_plugins.core.outliers import check_ratio
+from fdg_plugins.core.partition import allot_sites, split_indices
 from fdg_plugins.core.weighting import fisher_weights, risk_weights
+from fdg_plugins.errors import SettingsError
+
+NAN, INF = float("nan"), float("inf")
+REFUSED: list[Callable[[], Any]] = [
+    lambda: sample_weights([3, 0]),
+    lambda: match(torch.tensor([[1.0, NAN], [NAN, 1.0]]), [0.5, 0.5], 0.5),
+    lambda: match(torch.eye(2), [0.5, 0.6], 0.5),
+    lambda: check_ratio(0.5),
+    lambda: split_indices(2, 3, np.random.default_rng(0)),
+    lambda: allot_sites({"a": 4, "b": 0}, 2),
+    lambda: gaussian_noise_multiplier(1.0, 1e-5, 0),
+    lambda: gaussian_noise_multiplier(1e300, 1e-5, 1),
+]
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_has_no_answer_is_refused(call: Callable[[], Any]) -> None:
+    with pytest.raises((ValueError, SettingsError)):
+        call()
+
 
 REPEATABLE = settings(derandomize=True, deadline=None)
-NAN, INF = float("nan"), float("inf")
 STEPS = st.floats(0, 2)
 Weights = dict[str, float]
 Gaps = dict[str, float | None]
@@ -180,6 +206,7 @@ def test_far_sites_get_no_weight_and_permuting_the_sites_permutes_the_mixtures()
     mixtures = head_mixtures(h, v)
     assert mixtures[0, 3] == 0
     assert mixtures[3].tolist() == [0, 0, 0, 1]
+    assert torch.equal(head_mixtures(h, torch.zeros(4, dtype=torch.float64)), torch.eye(4, dtype=torch.float64))
     order = torch.tensor([2, 0, 3, 1])
     torch.testing.assert_close(head_mixtures(h[order], v[order]), mixtures[order][:, order])
 

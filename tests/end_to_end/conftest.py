@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of FLARE's simulator as a user starts them: a command in a folder, in processes of its own."""
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +9,11 @@ import pytest
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.sweep.machine import ONE_PROCESS
+from fdg_plugins.record.run_files import SIMULATOR_FOLDER
+from tests.finished_runs import record_in
+from tests.processes import NVFLARE, execute, shell
 
 JOBS = Path(__file__).parents[2] / "jobs"
-TIMEOUT_S = 2400
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Simulation:
 
     def record(self) -> RunRecord:
         """Return the record of the run."""
-        return RunRecord.model_validate_json((self.folder / "results.json").read_bytes())
+        return record_in(self.folder)
 
     def lines(self, *words: str) -> list[str]:
         """Return the printed lines that hold all ``words``."""
@@ -43,28 +42,15 @@ class Simulator:
 
     def run(self, *arguments: str, settings: dict[str, str], workspace: str = "simulator_workspace") -> Simulation:
         """Run ``nvflare simulator`` with ``arguments`` and the environment variables ``settings``."""
-        command = [str(Path(sys.executable).with_name("nvflare")), "simulator", *arguments]
-        return self._run(command, settings, workspace)
+        return self._run([NVFLARE, "simulator", *arguments], settings, workspace)
 
     def run_in_one_process(self, job: str, settings: dict[str, str]) -> Simulation:
         """Run a job by the one-process engine, which gives the bits of the simulator in less time."""
         return self._run([*ONE_PROCESS, job, "one_process"], settings, "one_process")
 
     def _run(self, command: list[str], settings: dict[str, str], workspace: str) -> Simulation:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("FDG_")}
-        completed = subprocess.run(
-            command,
-            cwd=self.folder,
-            env={**clean, **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        run_folder = self.folder / workspace / "server" / "simulate_job"
-        return Simulation(completed.returncode, completed.stdout, run_folder)
+        done = execute(*command, folder=self.folder, env=shell(**settings))
+        return Simulation(done.returncode, done.stdout, self.folder / workspace / SIMULATOR_FOLDER)
 
 
 @pytest.fixture

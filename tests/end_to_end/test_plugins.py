@@ -2,12 +2,11 @@
 """Sweeps over plug-ins and over a folder of one's own: with a reference, to the report and the figures."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.record.run_record import RunRecord
 from tests.own_drawings import draw_own
 from tests.processes import FDG, printed_by
@@ -20,9 +19,7 @@ METHODS = ("fedavg", "fedproto", "clipped_fedavg")
 
 
 def test_sweep_runs_plugins_by_name(example_plugin: Path, blocks: Path, tmp_path: Path) -> None:
-    def fdg(*words: object) -> str:
-        return printed_by(FDG, *words, PYTHONPATH=str(example_plugin), FDG_THREADS="1", MPLBACKEND="agg")
-
+    fdg = partial(printed_by, FDG, PYTHONPATH=str(example_plugin), FDG_THREADS="1", MPLBACKEND="agg")
     folder = tmp_path / "sweep"
     settings = [word for setting in TINY for word in ("--set", setting)]
     grid = ["--dataset", "blocks", "--data-root", blocks, "--targets", "red", "--methods", ",".join(METHODS)]
@@ -42,14 +39,9 @@ TARGET = "Bäder & Küchen"
 OWN = ("image_size=16", "model=convnet", "rounds=1", "local_epochs=1", "erm:steps=2", "erm:checkpoint_every=2")
 
 
-def fdg(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_a_folder_of_ones_own_goes_through_sweep_report_and_figures(tmp_path: Path) -> None:
+    fdg = partial(printed_by, FDG, FDG_THREADS="1", MPLBACKEND="agg")
     photos, sweep = draw_own(tmp_path / "Meine Fotos"), tmp_path / "sweep"
     shutil.rmtree(photos / "sketch" / "Hund")
     settings = [text for setting in OWN for text in ("--set", setting)]

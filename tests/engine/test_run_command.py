@@ -8,28 +8,28 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner, Result
 
 from fdg_plugins.cli import run as run_command
-from fdg_plugins.cli.main import app
 from fdg_plugins.lab.engine import run as engine_run
 from fdg_plugins.lab.sweep.machine import EngineName, launch
 from fdg_plugins.lab.sweep.run import Launch, processes_below
+from tests.cli.commands import fdg
 from tests.engine.engine_stubs import fake, record_after
+from tests.processes import FDG
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "jobs" / "pacs_fedavg"
 CLIPPED = ROOT / "custom" / "clipped_fedavg.py"
-FDG = str(Path(sys.executable).with_name("fdg"))
+
 NET = """
 from torch import nn
 
@@ -68,12 +68,7 @@ def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
     return put
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["run", *map(str, arguments)])
-
-
-def resume(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["resume", *map(str, arguments)])
+run, resume = partial(fdg, "run"), partial(fdg, "resume")
 
 
 def content(*path: str) -> dict[str, object]:
@@ -100,7 +95,7 @@ def test_a_finished_run_is_in_a_new_folder_and_its_commands_work_as_printed(use_
     assert launches[0].at_once == 2
     for line in lines[-2:]:
         words = shlex.split(line.removeprefix("next:"), comments=True)
-        done = CliRunner().invoke(app, words[1:])
+        done = fdg(*words[1:])
         assert (words[0], done.exit_code) == ("fdg", 0), done.output
 
 
@@ -134,14 +129,14 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     assert content("mine", "run.json") == before
     refused = resume(tmp_path)
     assert (refused.exit_code, "fdg sweep" in refused.stderr) == (2, True)
-    done = CliRunner().invoke(app, asked[1:])
+    done = fdg(*asked[1:])
     assert (done.exit_code, done.stderr) == (0, "")
     environment = launches[0].environment
     assert (environment["FDG_ROUNDS"], environment["FDG_STATE"]) == ("2", str(Path("mine/state").absolute()))
     after = content("mine", "run.json")
     assert {**after, "seconds": before["seconds"]} == before
     assert Path("mine", "log.txt").read_text() == "the log of the run\n" * 2
-    again = CliRunner().invoke(app, asked[1:])
+    again = fdg(*asked[1:])
     assert (again.exit_code, "has finished" in again.stderr) == (2, True)
 
 

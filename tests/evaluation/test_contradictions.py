@@ -119,9 +119,9 @@ def test_a_contradiction_is_refused(lie: str, result: EvaluationResult) -> None:
     assert result.sites["sketch"].models.keys() == {"first"}
 
 
-def label_accuracies(total: float, pairs: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Return what a site tells of 10 images, each of which has several classes."""
-    return {"count": 10, "sums": {"label_accuracy": {"sum": total, "count": 10}}, "counts": {}, "pairs": pairs}
+def label_accuracies(total: float, pairs: dict[str, tuple[int, ...]], count: int = 10) -> dict[str, Any]:
+    """Return what a site tells of its images, each of which has several classes."""
+    return {"count": count, "sums": {"label_accuracy": {"sum": total, "count": count}}, "counts": {}, "pairs": pairs}
 
 
 @pytest.mark.parametrize("pair", [{200: 5, 300: 5}, {200: 4, 300: 6}, {200: 5, 300: 4}, {}], ids=str)
@@ -129,6 +129,8 @@ def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], res
     """From one model with 6 of 10 to one with 8.5: five images gain a half, five nothing."""
     multilabel = result.model_copy(update={"task": "multilabel", "scores": ()})
     multilabel.sites["sketch"].models.clear()
+    with pytest.raises(ContributionError):  # of fewer images than the census has
+        take(multilabel, 0, label_accuracies(6.0, {}, 9))
     take(multilabel, 0, label_accuracies(6.0, {}))
     gains = tuple(pair.get(step, 0) for step in range(len(GAINS))) if pair else (4, 1, 4, 1)
     told = label_accuracies(8.5, {"0": gains})

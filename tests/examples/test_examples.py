@@ -108,8 +108,7 @@ def test_iid_sites_agree_so_that_fedomg_steps_where_fedavg_does(domains: dict[st
     least = [float(result.cosines(named(result)["FedAvg"]).min()) for result in (apart, alike)]
     assert least[0] < 0.96 < 0.99 < least[1]
     mean, matched = (named(alike)[name].vector for name in ("FedAvg", "FedOMG"))
-    assert float(matched @ mean) > 0.999 * float(matched.norm() * mean.norm())
-    assert float(matched.norm()) == pytest.approx(1.5 * float(mean.norm()), rel=0.01)
+    torch.testing.assert_close(matched, 1.5 * mean, rtol=0.05, atol=0.05)
 
 
 def test_fedavg_is_the_mean_and_a_radius_of_zero_makes_fedomg_the_same(domains: dict[str, Domain]) -> None:

@@ -257,6 +257,8 @@ def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
     yield trained(with_split=True), {}, ["class_means"], "'training_loss' or 'gap'"
     yield trained(), {"keep_local_models": True}, [], "'local_model'"
     yield trained(), {"task": "group_classification"}, ["gap"], "'group_scores'"
+    sums = TaskResult("ok", {}, {"statistics": {"bn.sums": torch.ones(3)}})
+    yield sums, {"batch_norm": "reestimate"}, [], "'normalization_statistics'"
 
 
 @pytest.mark.parametrize(("result", "protocol", "allowed", "name"), list(forbidden()))
@@ -264,8 +266,9 @@ def test_a_report_that_the_site_forbids_is_not_returned_whatever_the_work_let_pa
     site: Site, result: TaskResult, protocol: dict[str, Any], allowed: list[str], name: str
 ) -> None:
     site.write("fdg_site.json", {SITE: {"allowed_reports": allowed}})
-    text = refusal(site.returned(result, **protocol))
+    task = TASK_STATISTICS if "statistics" in result.tensors else TASK_TRAIN
+    text = refusal(site.returned(result, task, **protocol))
     assert text.endswith(f"the site forbids {name} (allowed_reports).")
     named = name.strip("'").partition("'")[0]
     site.write("fdg_site.json", {SITE: {"allowed_reports": [named] if " " not in named else None}})
-    assert site.returned(result, **protocol).get_return_code() == ReturnCode.OK
+    assert site.returned(result, task, **protocol).get_return_code() == ReturnCode.OK

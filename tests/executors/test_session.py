@@ -24,7 +24,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training import statistics
-from fdg_plugins.training.loop import CPU_FEATURES, DevicePolicy, device_policy, suited_precision
+from fdg_plugins.training.loop import CPU_FEATURES, DevicePolicy, device_policy, suited_precision, why_slow
 from fdg_plugins.training.networks import SharedNetworks, copy_of, is_copyable
 from fdg_plugins.training.optimizers import BUFFER, momentum_of, restore_momentum
 from fdg_plugins.training.results import TrainResult, make_update
@@ -118,6 +118,12 @@ def test_a_parameter_of_another_shape_is_refused_by_name(data_root: Path) -> Non
     with pytest.raises(SettingsError) as caught:
         site.load({**initial(site), "classifier.weight": torch.zeros(8, 128)})
     assert "'classifier.weight' of the model received has shape (8, 128)" in caught.value.public
+
+
+def test_a_site_whose_domain_is_held_out_trains_nothing(data_root: Path) -> None:
+    site = session(data_root, target="photo")
+    with pytest.raises(SettingsError):
+        train(site, initial(site))
 
 
 @pytest.mark.parametrize(("split", "count"), [("validation", VALIDATION), ("test", TEST)])
@@ -270,6 +276,7 @@ def test_bfloat16_where_the_cpu_has_it(feature: str, data_root: Path, monkeypatc
     for known in CPU_FEATURES:
         monkeypatch.setattr(torch.cpu, f"_is_{known}_supported", lambda found=known == feature: found)
     fast = bool(feature)
+    assert (why_slow(DevicePolicy(CPU, bfloat16=True)) is None) is fast
     policy = device_policy(Protocol(precision="auto"), CPU)
     assert policy == DevicePolicy(CPU, bfloat16=fast, channels_last=fast)
     assert policy.precision == suited_precision(CPU).precision == ("bfloat16" if fast else "float32")

@@ -29,6 +29,7 @@ from fdg_plugins.lab.engine.local_parties import LocalSite
 from fdg_plugins.messages import (
     HEADER_REASON,
     META_REPORT,
+    META_REQUEST,
     META_SAMPLES,
     TASK_CENSUS,
     TASK_EVALUATE,
@@ -157,6 +158,23 @@ def test_a_task_of_a_round_that_the_run_does_not_have_leaves_nothing_at_the_site
     told = reason(photo.ask(TASK_TRAIN, task_request(round_number=number)))
     assert told == f"the task is of round {number!r}, expected 0 to {PROTOCOL.rounds}."
     assert sorted(photo.state.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "request_", "told"),
+    [
+        (TASK_TRAIN, DataKind.COLLECTION, {}, "a COLLECTION needs ExchangeReceiveFilter in the job's site config"),
+        (TASK_TRAIN, DataKind.WEIGHTS, {"exchanged": True}, "need ExchangeSendFilter at the server"),
+        ("paint", DataKind.WEIGHTS, {}, "the unknown task 'paint'"),
+    ],
+)
+def test_a_task_that_a_site_cannot_read_is_refused_with_what_the_job_lacks(
+    photo: Site, task: str, kind: str, request_: dict[str, Any], told: str
+) -> None:
+    asked = task_request()
+    asked["DXO"]["kind"] = kind
+    asked["DXO"]["meta"][META_REQUEST].update(request_)
+    assert told in reason(photo.ask(task, asked))
 
 
 @pytest.mark.parametrize(("package", "is_refused"), [("fdg-plugins", True), ("nvflare", True), ("torch", False)])

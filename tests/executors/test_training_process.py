@@ -16,8 +16,8 @@ import psutil
 import pytest
 from nvflare.apis.fl_constant import ReservedKey, ReturnCode
 
-from fdg_plugins.executors.training_process import TrainingProcess
-from fdg_plugins.executors.work import CENSUS_FILE, SiteWork, TaskResult
+from fdg_plugins.executors.training_process import TrainingProcess, WorkerPool
+from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
 from fdg_plugins.messages import TASK_CENSUS, TASK_EVALUATE, TASK_PROBE
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
@@ -136,6 +136,27 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     monkeypatch.setenv("FDG_ISOLATE", other)
     run_task(site.executor, TASK_CENSUS, census_request(), context)
     assert done == [by_default, {"no": "in place", "yes": "apart"}[other]]
+
+
+def test_a_site_goes_to_the_process_of_its_last_task_unless_it_is_busy(
+    tmp_path: Path, config: SiteConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, TrainingProcess]] = []
+
+    def work(process: TrainingProcess, asked: SiteTask, *_: object) -> TaskResult:
+        done.append((asked.site, process))
+        if len(done) == 1:
+            pool.do_work(census_order("b"), config, tmp_path, never, ignore)
+        return TaskResult("aborted")
+
+    monkeypatch.setattr(TrainingProcess, "do_work", work)
+    pool = WorkerPool(2, ignore)
+    for site in ("a", "a", "b", "c"):
+        pool.do_work(census_order(site), config, tmp_path, never, ignore)
+    pool.close()
+    of_a, of_b = done[0][1], done[1][1]
+    assert of_a is not of_b
+    assert done[:4] == [("a", of_a), ("b", of_b), ("a", of_a), ("b", of_b)]
 
 
 @pytest.mark.slow

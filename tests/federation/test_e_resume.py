@@ -6,7 +6,6 @@ The federation is one of its own, since its server dies, and since the last test
 
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +20,13 @@ from fdg_plugins.record.checkpoint import CHECKPOINT_FILE, read_checkpoint
 from fdg_plugins.state.folders import OWNER_FILE, leftovers
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
+from tests.processes import FDG, execute
 
 from .conftest import JOB_ID, JOB_TIMEOUT_S, PROTOCOL, ROOT, Federation, change_protocol, kill, until
 
 ROUNDS = 4
 # Rounds long enough to be killed in the middle of one.
 SETTINGS = {**PROTOCOL, "rounds": ROUNDS, "local_epochs": 8}
-FDG = str(Path(sys.executable).with_name("fdg"))
 
 
 @pytest.fixture(scope="module")
@@ -145,15 +144,10 @@ def test_resume_by_one_command(own_federation: Federation, small_job: Path, unbr
     assert own_federation.meta(run)["status"] == "RUNNING", "FLARE goes on listing it"
 
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    words = [FDG, "resume", str(small_job), "--kit", str(lead(own_federation)), "--run", run]
-    while True:
-        done = subprocess.run(
-            words, env=own_federation.environment, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False
-        )
-        if done.returncode == 0 or time.monotonic() > deadline:
-            break
-        assert "cannot be reached" in done.stderr, done.stderr
-    assert done.returncode == 0, done.stderr
+    words = [FDG, "resume", small_job, "--kit", lead(own_federation), "--run", run]
+    while (done := execute(*words, env=own_federation.environment)).returncode and time.monotonic() < deadline:
+        assert "cannot be reached" in done.stdout, done.stdout
+    assert done.returncode == 0, done.stdout
     found_id = JOB_ID.search(done.stdout)
     assert found_id, done.stdout
     assert f"resumes run {run}" in done.stdout

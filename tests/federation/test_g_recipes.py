@@ -13,11 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
+from tests.cli.commands import fdg
 from tests.finished_runs import record_in
 from tests.processes import command_line, printed_by
 
@@ -99,7 +98,7 @@ def test_a_recipe_runs_in_flares_own_poc(own_poc: OwnPoc) -> None:
 def test_sites_with_names_of_flares_own_are_told_their_domains(own_poc: OwnPoc) -> None:
     own_poc.run("nvflare", "poc", "prepare", "-n", len(SITES))
     for site, domain in zip(SITES, DOMAINS, strict=True):
-        told = CliRunner().invoke(app, ["kit", "site", str(own_poc.kits / site), "--domain", domain])
+        told = fdg("kit", "site", own_poc.kits / site, "--domain", domain)
         assert told.exit_code == 0, told.output
     FDGRecipe("fedomg", "rotateddigits", sites=list(SITES)).export(str(own_poc.folder / "jobs"))
     own_poc.run("nvflare", "poc", "start", "--timeout", 300)

@@ -12,8 +12,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import varied_settings
 from fdg_plugins.lab.analysis.figures import Chart, make_pictures
-from fdg_plugins.lab.analysis.figures.charts import AVERAGE, domain_order, over_seeds, slug, sources_by_round
-from fdg_plugins.lab.analysis.figures.picture import numbered_look
+from fdg_plugins.lab.analysis.figures.charts import AVERAGE, over_seeds, sources_by_round
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, fedomg
@@ -39,13 +38,6 @@ def test_over_seeds_where_there_are_finite_values() -> None:
     points = over_seeds([figure_run(seed=seed) for seed in (1, 0)], lambda run: values[run.seed])
     assert (points[0.0]["mean"], points[0.0]["std"]) == pytest.approx((0.2, math.sqrt(0.02)))
     assert [(x, point["seeds"]) for x, point in points.items()] == [(0.0, 2), (1.0, 1), (2.0, 1)]
-
-
-def test_names_looks_and_order_of_domains() -> None:
-    assert slug("FedOMG (kappa -0.1)") == "fedomg-kappa--0.1"
-    assert len({numbered_look(number) for number in range(63)}) == 63
-    assert domain_order("pacs", ["sketch", "mars", "art_painting", "sketch"]) == ("art_painting", "sketch", "mars")
-    assert domain_order("nowhere", ["b", "a"]) == ("a", "b")
 
 
 def test_captions() -> None:
@@ -185,15 +177,12 @@ def test_sensitivity_has_the_average_only_with_a_run_on_every_domain() -> None:
     assert whole.of(whole.panels[-1])["values"].iloc[0] == "0:0.5"
 
 
-def test_sensitivity_to_settings_of_the_protocol() -> None:
+def test_sensitivity_to_settings_of_the_protocol_and_its_scales() -> None:
     runs = [with_accuracy(FEDAVG, epochs / 10, protocol={"local_epochs": epochs}) for epochs in (1, 2, 5)]
     assert lines(chart_of(runs), "line") == {"FedAvg": {1: 0.1, 2: 0.2, 5: 0.5}}
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
     objects = [with_accuracy(FEDAVG, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects).categories) == 3
-
-
-def test_sensitivity_scales() -> None:
     for kappas, scale in (
         ((0.01, 0.5), "log"),
         ((0.1, 1.0), "linear"),

@@ -3,24 +3,16 @@
 
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from fdg_plugins.cli.console import OneLineErrors
-from fdg_plugins.cli.plot import plot
 from tests.analysis.run_stubs import FEDAVG, FEDGA, keep
+from tests.cli.commands import fdg
 from tests.figures.figure_stubs import Site, figure_run, judged, one_round
 
-app = typer.Typer(cls=OneLineErrors)
-app.command("plot")(plot)
-app.command("other")(lambda: None)  # with one command alone, typer would take its name for an argument
-
-
-def command(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["plot", *(str(argument) for argument in arguments)])
+command = partial(fdg, "plot")
 
 
 @pytest.fixture

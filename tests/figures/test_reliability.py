@@ -34,7 +34,7 @@ def diagram() -> Picture:
     return picture
 
 
-def test_bins_are_those_of_all_seeds_and_few_images_are_marked() -> None:
+def test_bins_are_those_of_all_seeds_and_runs_without_histograms_have_none() -> None:
     picture = diagram()
     assert "seeds 0, 1 together" in picture.caption
     table = picture.numbers()
@@ -48,9 +48,6 @@ def test_bins_are_those_of_all_seeds_and_few_images_are_marked() -> None:
     assert error == pytest.approx((20 * 0.25 + 60 * (0.75 - 31 / 60)) / 80, abs=1e-3)
     assert other < error
     assert table.groupby("line")["images"].sum().tolist() == [80, 80]
-
-
-def test_runs_without_histograms_allow_none() -> None:
     with pytest.raises(DataError) as caught:
         make_pictures("reliability", [figure_run()])
     assert "scores" in str(caught.value)

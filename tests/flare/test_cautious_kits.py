@@ -10,13 +10,12 @@ import yaml
 from cryptography import x509
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.security.security import COMMAND_CATEGORIES, FLAuthorizer
-from typer.testing import CliRunner
 
-from fdg_plugins.cli.main import app
 from fdg_plugins.flare.cautious_kits import harden
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.poc.kits import provision_kits
 from fdg_plugins.storage import read_json, write_json
+from tests.cli.commands import fdg
 from tests.processes import NVFLARE, printed_by
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +145,7 @@ def test_prepared_kit_is_hardened_again(kits: Path, tmp_path: Path, runtime: str
     prepared = tmp_path / "prepared"
     assert not (prepared / "local" / "resources.json").exists(), "FLARE's command drops it, and the list in it"
 
-    said = CliRunner().invoke(app, ["kit", "harden", str(prepared)])
+    said = fdg("kit", "harden", prepared)
     assert said.exit_code == 0, said.output
     resources = read_json(prepared / "local" / "resources.json")
     assert sorted(resources["class_allow_list"]) == sorted(class_paths(end))
@@ -154,8 +153,7 @@ def test_prepared_kit_is_hardened_again(kits: Path, tmp_path: Path, runtime: str
     assert f"{runtime}_launcher" in components
     if end == SITE:
         assert resources["allow_log_streaming"] is False
-        place = ["--data-root", "/data/default/images"]
-        said = CliRunner().invoke(app, ["kit", "site", str(prepared), *place])
+        said = fdg("kit", "site", prepared, "--data-root", "/data/default/images")
         assert said.exit_code == 0, said.output
     else:
         assert "returning_sites" in components
@@ -163,5 +161,4 @@ def test_prepared_kit_is_hardened_again(kits: Path, tmp_path: Path, runtime: str
         assert storage.startswith("/var/tmp/nvflare/workspace/"), "where the container has the kit"
     rights = (prepared / "local" / "authorization.json").read_bytes()
     assert rights == (kit / "local" / "authorization.json").read_bytes()
-    again = CliRunner().invoke(app, ["kit", "harden", str(prepared)])
-    assert again.output.count("left as it was") == 2
+    assert fdg("kit", "harden", prepared).output.count("left as it was") == 2

@@ -42,6 +42,7 @@ def test_the_name_is_that_of_the_client(claimed: Any) -> None:
     assert peer is not None
     assert peer.get_identity_name() == "photo"
     assert [came[1], came[2], came[4]] == ["train", "id", context]
+    assert arrived("no answer", claimed)[1][3] == "no answer"
 
 
 @pytest.mark.parametrize("code", ["OK\nforged", "", "x" * 51, "ÖK", np.array([1, 2])])

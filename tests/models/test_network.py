@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import HEADS, NETWORKS, ExtractorClassifier, Network, build_model, model_names, parameter_kinds
+from fdg_plugins.models import HEADS, NETWORKS, Network, build_model, parameter_kinds
 from fdg_plugins.models.registry import PROJECTED
 from fdg_plugins.testing.inputs import same_bits
 
@@ -107,23 +107,13 @@ def test_network_unlike_its_record_is_refused(build: Any, fields: dict[str, Any]
         build_model(name, 2, seed=1, image_size=16)
 
 
-SMALL = (
-    "convnet",
-    "strided_convnet",
-    "groupnorm_convnet",
-    "resnet18",
-)  # torchvision's larger networks take a second to build; test_library_networks.py is about them
-QUICK = tuple(name for name in model_names() if name in SMALL or name.startswith("monai"))
+@pytest.mark.parametrize("wrong", [{"name": "two words"}, {"build": nn.Linear(1, 1)}])
+def test_what_is_no_name_or_no_function_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        Network(**{"name": "net", "build": plain, **wrong})
 
 
-@pytest.fixture(scope="module", params=QUICK)
-def name(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def model(name: str) -> ExtractorClassifier:
-    return build_model(name, 7, seed=1).eval()
+SMALL = ("convnet", "strided_convnet", "groupnorm_convnet", "resnet18")
 
 
 def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
@@ -131,7 +121,8 @@ def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
     return torch.randn(count, NETWORKS.get(name).channels or 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def test_every_entry_has_the_kind_that_its_type_says(model: ExtractorClassifier) -> None:
+def test_every_entry_has_the_kind_that_its_type_says() -> None:
+    model = build_model("resnet18", 7, seed=1)
     kinds = parameter_kinds(model)
     state = model.state_dict()
     assert list(kinds) == list(state)

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from fdg_plugins.errors import DataError
+from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
 from fdg_plugins.testing.inputs import same_bits
 
@@ -85,24 +85,19 @@ def test_without_a_file(checkpoints: Path, model: ExtractorClassifier) -> None:
     assert list(checkpoints.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", ["auto"])
 def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
-    checkpoints: Path,
-    model: ExtractorClassifier,
-    source: ExtractorClassifier,
-    mode: str,
-    monkeypatch: pytest.MonkeyPatch,
+    checkpoints: Path, model: ExtractorClassifier, source: ExtractorClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = checkpoints / CACHE_NAME
     torch.save(published(source), path)
     with pytest.raises(DataError, match=f"{CACHE_NAME} have SHA-256 {digest(path)}; expected f37072fd"):
-        load_pretrained(model, "resnet18", mode)
+        load_pretrained(model, "resnet18", "auto")
     honest = path.rename(checkpoints / f"resnet18-{digest(path)[:8]}.pth")
     monkeypatch.setattr("fdg_plugins.models.pretrained.imagenet_file_name", lambda *_: honest.name)
-    record = load_pretrained(model, "resnet18", mode)
+    record = load_pretrained(model, "resnet18", "auto")
     assert (record.label, record.file) == ("imagenet", honest.name)
     with pytest.raises(DataError):
-        load_pretrained(model, "resnet18", mode, None, "0" * 64)
+        load_pretrained(model, "resnet18", "auto", None, "0" * 64)
 
 
 def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
@@ -139,6 +134,18 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, model: ExtractorClass
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(DataError):
             load_pretrained(model, "resnet18", "imagenet", path)
+
+
+def test_what_is_no_state_or_lacks_a_parameter_is_refused(
+    tmp_path: Path, model: ExtractorClassifier, source: ExtractorClassifier
+) -> None:
+    path, (first, *rest) = tmp_path / "weights.pth", published(source).items()
+    for content in ([first[1]], {first[0]: 1}, dict(rest)):
+        torch.save(content, path)
+        with pytest.raises(DataError):
+            load_pretrained(model, "resnet18", "imagenet", path)
+    with pytest.raises(SettingsError):
+        load_pretrained(model, "resnet18", "imagenet", path, "f37072fd")
 
 
 class Malicious:

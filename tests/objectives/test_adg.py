@@ -79,14 +79,18 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     optimizer.step()
 
 
-def test_warmup_trains_neither_g_nor_d(network: GeneratingClassifier, linear_model: ExtractorClassifier) -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_warmup_trains_neither_g_nor_d(
+    network: GeneratingClassifier, linear_model: ExtractorClassifier, smoothing: float
+) -> None:
     batches = make_batches(network)
     site = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9, epochs=2)
-    local = local_of(network, site, warmup=1.0, smoothing=0.2)
+    local = local_of(network, site, warmup=1.0, smoothing=smoothing)
     of_d, of_g = copy_of(local.discriminator), copy_of(network.generator)
     train_steps(network, local, [batches, batches])
     assert same_bits(copy_of(local.discriminator), of_d)
     assert same_bits(copy_of(network.generator), of_g)
-    alone = make_objective({"name": "adg", "classification_weight": 1, "smoothing": 0.2}).local({}, linear_model, site)
+    spec = {"name": "adg", "classification_weight": 1, "smoothing": smoothing}
+    alone = make_objective(spec).local({}, linear_model, site)
     train_steps(linear_model, alone, [batches, batches])
     assert same_bits(copy_of(network.extractor), copy_of(linear_model.extractor))

@@ -13,10 +13,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.errors import ContributionError
+from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE, TraceReports
 from fdg_plugins.methods.feddim import InsightExchange
 from fdg_plugins.methods.fediir import GradientExchange
 from fdg_plugins.methods.mofedsam import MoFedSAMObjective, MomentumExchange
 from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective
+from fdg_plugins.methods.stablefdg import StyleExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
 from fdg_plugins.testing.inputs import same_bits
@@ -165,6 +167,9 @@ CASES: list[tuple[Callable[[], Exchange], Any, Any]] = [
     *((of_gradients, {**GRADIENT_REPORT, GRADIENT: value}, UPDATE) for value in numbers(Y, D)),
     *((make, report, UPDATE) for make in (of_insights, of_gradients) for report in NO_REPORTS),
     *((of_insights, CLASS_REPORT, update) for update in NO_UPDATES),
+    (of_insights, {**CLASS_REPORT, MEANS: torch.full((2, D), 1e12)}, {**UPDATE, WEIGHT: torch.full((Y, D), 1e12)}),
+    (TraceReports, {REPORT_FISHER_TRACE: torch.tensor([-1.0])}, UPDATE),
+    (lambda: StyleExchange(1), {"style_mean": torch.ones(2), "style_deviation": torch.tensor([1.0, -1.0])}, UPDATE),
 ]
 
 
@@ -174,6 +179,9 @@ def test_a_malformed_report_or_update_is_refused_by_its_site() -> None:
         with pytest.raises(ContributionError) as caught:
             of_round.accept("site-3", report, update)
         assert str(caught.value).startswith("site site-3: "), report
+        of_round.exchange.finish({})
+        with pytest.raises(ContributionError):  # no round asks for one
+            of_round.accept("site-3", CLASS_REPORT, UPDATE)
 
 
 FAST = 0.25

@@ -25,7 +25,6 @@ from tests.objectives.local_steps import Batch, local_of, make_batches, trained
 from tests.random_tensors import normal_double as normal
 
 VARIANTS = ["spatial_channel", "feature"]
-KINDS = ["singular", "weight"]
 
 
 def defined(
@@ -90,10 +89,12 @@ def moved(model: ExtractorClassifier) -> ExtractorClassifier:
     return other
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_loss_of_flatness_is_as_described(model: ExtractorClassifier, kind: Literal["weight", "singular"]) -> None:
+@pytest.mark.parametrize(("kind", "own", "others"), [("singular", 0.3, 0.2), ("weight", 0.3, 0), ("weight", 0, 0.2)])
+def test_the_loss_of_flatness_is_as_described(
+    model: ExtractorClassifier, kind: Literal["weight", "singular"], own: float, others: float
+) -> None:
     received, current = model.eval(), moved(model).eval()
-    strengths: dict[str, Any] = {"local_strength": 0.3, "global_strength": 0.2}
+    strengths: dict[str, Any] = {"local_strength": own, "global_strength": others}
     local = local_of(LocalFlatness, "lgf", received, **strengths, perturbation=kind, probing=1.0, size=0.5)
     images, labels = make_batches(model)[0]
     generator = torch_generator(7, "photo", 3, "lgf")
@@ -101,11 +102,13 @@ def test_the_loss_of_flatness_is_as_described(model: ExtractorClassifier, kind: 
     def draw(shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randn(shape, generator=generator)
 
-    logits, q = current(images), []
-    for network in (current, received):  # first the local term, then the global one
-        head = Perturbed.of(network.classifier, kind)
-        q.append(adversarial_predictions(head, network.features(images), logits.softmax(dim=1), draw, 1.0, 0.5))
-    expected = cross_entropy(logits, labels) + 0.3 * divergence_from(q[0], logits) + 0.2 * divergence_from(q[1], logits)
+    logits = current(images)
+    expected = cross_entropy(logits, labels)
+    for strength, network in ((own, current), (others, received)):  # a term without weight draws no noise
+        if strength:
+            head, p = Perturbed.of(network.classifier, kind), logits.softmax(dim=1)
+            q = adversarial_predictions(head, network.features(images), p, draw, 1.0, 0.5)
+            expected = expected + strength * divergence_from(q, logits)
     torch.testing.assert_close(local.loss(current, images, labels), expected)
 
 
@@ -121,10 +124,11 @@ def test_the_global_target_stays_that_of_the_model_received(linear_model: Extrac
     assert all(parameter.requires_grad for parameter in linear_model.parameters())
 
 
-def test_the_loss_is_the_published_one_of_the_drawn_sample(model: ExtractorClassifier) -> None:
+@pytest.mark.parametrize(("l2", "cmi"), [(0.3, 0.02), (0, 0)])
+def test_the_loss_is_the_published_one_of_the_drawn_sample(model: ExtractorClassifier, l2: float, cmi: float) -> None:
     network = FedSRObjective().adapt(model, (3, 16, 16), 1).eval()
     images, labels = make_batches(network)[0]
-    local = local_of(LocalSimpleRepresentation, "sr", network, l2_strength=0.3, cmi_strength=0.02)
+    local = local_of(LocalSimpleRepresentation, "sr", network, l2_strength=l2, cmi_strength=cmi)
     with torch.no_grad():
         for number, parameter in enumerate(local.parameters()):
             parameter.add_(0.2 * normal(number, *parameter.shape).abs())
@@ -136,7 +140,7 @@ def test_the_loss_is_the_published_one_of_the_drawn_sample(model: ExtractorClass
     r_mu, r_sigma, factor = (local.references.state_dict()[name] for name in ("mean", "raw_scale", "factor"))
     of_class = Normal(r_mu[labels], softplus(r_sigma)[labels])
     divergence = kl_divergence(Normal(factor * mean, factor * scale), of_class).sum(dim=1).mean()
-    expected = cross_entropy(head(z), labels) + 0.3 * length + 0.02 * divergence
+    expected = cross_entropy(head(z), labels) + l2 * length + cmi * divergence
     torch.testing.assert_close(local.loss(network, images, labels), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -47,6 +47,11 @@ def test_fine_tuning_moves_its_part(model: ExtractorClassifier, batches: list[Ba
     assert moved == {"all": parameters, "head": head, "body": parameters - head}[part]
 
 
+@pytest.mark.parametrize("spec", [{"name": "babu", "fine_tune_epochs": 0}, {"name": "peravg", "adaptation": 0}])
+def test_without_tuning_the_own_model_is_the_one_received(linear_model: ExtractorClassifier, spec: Any) -> None:
+    assert make_objective(spec).personal(linear_model, {}, SITE) == (linear_model, None)
+
+
 def test_fine_tuning_with_the_sites_optimizer_is_its_training(linear_model: ExtractorClassifier) -> None:
     batches = make_batches(linear_model)
     other, names = copy.deepcopy(linear_model), tuple(name for name, _ in linear_model.named_parameters())

@@ -63,6 +63,8 @@ def test_sharing_gives_a_centre_or_a_style_of_the_other_site(network: StyledClas
     changed = StyleChanges(local, network, torch.arange(6)).shared(maps_of(), certain)
     found, own = styles_of(changed), styles_of(maps_of())
     torch.testing.assert_close(found[3:], certain[:1].expand(3, 64), rtol=1e-4, atol=1e-4)
+    whole = StyleChanges(local_of(network, shared_fraction=1.0), network, torch.arange(6)).shared(maps_of(), certain)
+    torch.testing.assert_close(styles_of(whole), certain[:1].expand(6, 64), rtol=1e-4, atol=1e-4)
     low, high = own.min(dim=0).values, own.max(dim=0).values
     assert bool((found[:3] >= low - 1e-4).all())
     assert bool((found[:3] <= high + 1e-4).all())
@@ -82,6 +84,7 @@ def test_what_is_appended_has_the_explored_style_and_the_label_of_its_source(net
     labels, maps = torch.tensor([0, 0, 1, 0]), maps_of(4)
     extended = changes_of(network, labels, exploration_level=0, oversampling=0.5).extended(maps)
     torch.testing.assert_close(extended, torch.cat([maps, maps[[2, 2]]]))  # level 0 keeps the styles
+    assert changes_of(network, labels, oversampling=0).extended(maps) is maps
     changes = changes_of(network, labels, exploration_level=3, oversampling=0.25)
     own = styles_of(maps)
     moved = styles_of(changes.extended(maps))[4]

@@ -99,9 +99,3 @@ def test_what_is_no_composition_is_refused(text: Any) -> None:
     with pytest.raises(SettingsError) as caught:
         parse_method(text)
     assert (caught.value.field, caught.value.value) == ("method", text)
-
-
-def test_the_nearest_part_is_suggested() -> None:
-    for text, near in {"fedmog": "'fedomg'", "fedomg+gaa": "'ga'"}.items():
-        with pytest.raises(SettingsError, match=f"did you mean {near}"):
-            parse_method(text)

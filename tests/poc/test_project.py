@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A federation on one machine: its project, its folder, its kits and its ports."""
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,8 @@ from fdg_plugins.lab.poc.kits import (
     provision,
     read_project,
 )
-from fdg_plugins.lab.poc.processes import check_port
+from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, check_port
+from fdg_plugins.lab.sweep.run import MARK
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
 from tests.cli.commands import check_refusal, fdg
@@ -53,6 +57,20 @@ def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
     # of version 0.1.0
     (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "pids": {"photo": [1, 2]}}')
     assert known_project(tmp_path).sites == read_project().sites
+
+
+def test_what_runs_is_shown_and_ended_by_another_command(tmp_path: Path) -> None:
+    (tmp_path / STATE_FILE).write_text('{"version": 1, "ports": [9000, 9001], "sites": ["a", "b"]}')
+    words = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path / "a" / DAEMON_SCRIPT)]
+    with subprocess.Popen(words, env={**os.environ, MARK: str(tmp_path)}) as daemon:
+        told = fdg("poc", "status", tmp_path)
+        check_refusal(fdg("poc", "start", tmp_path), "its federation runs already, 1 processes")
+        assert "stopped: 1 processes ended" in fdg("poc", "stop", tmp_path).stdout
+    assert (told.exit_code, f"1 processes: {daemon.pid}" in told.stdout, "not running" in told.stdout) == (
+        0,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"ports": [8002, 0]}', '{"version": 2, "ports": [8002, 8003]}'])

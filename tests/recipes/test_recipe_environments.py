@@ -2,7 +2,6 @@
 """SimEnv, PocEnv and ProdEnv: what each is handed, and one real run."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from nvflare.job_config.fed_job_config import FedJobConfig
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, PocEnv, ProdEnv, SimEnv, results_file
+from tests.processes import printed_by
 from tests.recipes.exported_jobs import files
 
 NOTES = {f"pacs_fedomg/{app}/custom/README.md" for app in ("app_server", "app_site")}
@@ -117,18 +117,14 @@ print(json.dumps([sys.argv[1:], _peek_recipe_args()[0]]))
 """
 
 
-def python(*arguments: str, folder: Path) -> str:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, timeout=300, check=True).stdout
-
-
 @pytest.mark.slow
 def test_the_command_line_stays_whole_and_nothing_will_be_exported(tmp_path: Path) -> None:
-    assert json.loads(python("-c", OUR_COMMANDS, *FLAGS, folder=tmp_path).splitlines()[-1]) == [FLAGS, False]
+    printed = printed_by(sys.executable, "-c", OUR_COMMANDS, *FLAGS, folder=tmp_path)
+    assert json.loads(printed.splitlines()[-1]) == [FLAGS, False]
 
 
 @pytest.mark.slow
 def test_a_script_that_executes_a_recipe_can_be_asked_to_export_it(tmp_path: Path) -> None:
-    python(str(EXAMPLES / "fedomg.py"), "--export", "--export-dir", "out", folder=tmp_path)
+    printed_by(sys.executable, EXAMPLES / "fedomg.py", "--export", "--export-dir", "out", folder=tmp_path)
     FDGRecipe("fedomg", "pacs", target="sketch", kappa=0.5).export(str(tmp_path / "expected"))
     assert files(tmp_path / "out") == files(tmp_path / "expected")

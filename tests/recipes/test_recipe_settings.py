@@ -136,6 +136,9 @@ def check(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
     make_plans(protocol, {}, environment or {}, make_aggregator(aggregator))
 
 
+IN_FILES = {"enable_tensor_disk_offload": True}
+
+
 @pytest.mark.parametrize(
     ("aggregator", "protocol", "environment"),
     [
@@ -146,6 +149,14 @@ def check(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]
         *(("fedavg", {"model": "convnet", "objective": one, "travels": "head"}, {}) for one in ("as", "pac", "adg")),
         ("fedavg", {"model": "convnet", "objective": "adg", "travels": {"frozen": ["generator"]}}, {}),
         ("fedavg", {"model": "convnet", "objective": "as", "trainable": "head"}, {}),
+        ("fedavg", {"model": "convnet", "keep_local_models": True, "travels": "extractor"}, {}),
+        ({"name": "fedavg", "weighting": "as"}, {}, {}),
+        # what follows from the length of steps, and momentum that is kept
+        *(("fednova", settings, {}) for settings in ({"optimizer": "adam"}, {"keep_momentum": True})),
+        ("fedavg", {"keep_momentum": True, "momentum": 0.0}, {}),
+        # updates in files
+        ("fedavg", {**IN_FILES, "objective": "scaffold"}, {}),
+        ("fedavg", {**IN_FILES, "objective": "mosam", "momentum": 0.0}, {}),
     ],
 )
 def test_server_refuses_contradictions(aggregator: Any, protocol: dict[str, Any], environment: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.data.catalogue import ROTATED_DIGITS
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.lab.sweep.execute import Store
-from fdg_plugins.lab.sweep.jobs import canonical_name, make_job
+from fdg_plugins.lab.sweep.jobs import make_job
 from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.lab.sweep.prepare import Prepared, make_request, prepare
@@ -68,13 +68,6 @@ def test_whatever_is_wrong_is_refused_before_anything_is_written(tmp_path: Path,
     with pytest.raises(FDGError):
         prepared(tmp_path / "sweep", **changes)
     assert not (tmp_path / "sweep").exists()
-
-
-def test_a_name_that_is_of_no_kind_gets_a_hint() -> None:
-    for name, hint in {"irmm": "'irm'", "fedomgg+ga": "'fedomg'", "zzz": "fedavg, fedga,"}.items():
-        with pytest.raises(SettingsError) as refused:
-            canonical_name(name)
-        assert hint in str(refused.value)
 
 
 def test_a_request_takes_from_the_folder_what_is_not_said_and_has_one_name_for_a_method() -> None:

@@ -11,7 +11,6 @@ from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.run_record import pooled_sums
 from fdg_plugins.tasks import CLASSIFICATION, GROUP_CLASSIFICATION, TASKS, Accumulator, SumAndCount
 from fdg_plugins.training.results import evaluation_of
-from tests.controllers.federation_stubs import run_record
 
 CPU = torch.device("cpu")
 CLASSES = ("blond", "not_blond")
@@ -96,14 +95,6 @@ def test_the_worst_group_is_that_of_all_images_whatever_the_sites_and_their_orde
     # The mean of the sites' own worst groups is another number, so it must not be what is reported.
     own = [worst_of(pooled({"a": one})) for one in scores.values()]
     assert sum(own) / len(own) != worst
-
-
-def test_the_record_has_the_worst_group_of_all_images_of_a_domain() -> None:
-    logits, targets = images()
-    scores = {"photo-1": judged(logits[:20], targets[:20]), "photo-2": judged(logits[20:], targets[20:])}
-    made = run_record(task="group_classification").add_evaluation(0, scores)
-    worst = min(correct / count for correct, count in by_hand(logits, targets).values())
-    assert made.derived["worst_group_accuracy"] == {"photo": worst}
 
 
 def test_a_group_that_no_site_has_is_left_out_and_named() -> None:
