@@ -239,10 +239,14 @@ class Engine(LocalSite):
             answer=lambda *_: make_reply(ReturnCode.OK),
         )
         workspace: Any = SiteWorkspace(folder)
-        super().__init__(server, None, "photo", "job", workspace, {}, [executor], {})
         router = TaskRouter()
         router.add_executor([TASK_CENSUS, TASK_TRAIN, TASK_EVALUATE], executor)
-        self.runner = ClientRunner({}, ClientRunnerConfig(router, {}, {}), "job", self)
+        made, config = SimpleNamespace(handlers=[executor], components={}), ClientRunnerConfig(router, {}, {})
+
+        def runner(_: object, job: str, engine: LocalSite) -> ClientRunner:
+            return ClientRunner({}, config, job, engine)
+
+        super().__init__(server, None, "photo", "job", workspace, made, {}, runner)
 
     def new_context(self) -> FLContext:
         context = super().new_context()
