@@ -122,7 +122,9 @@ def _check_config(kit: kits.Kit) -> Iterator[Finding]:
     leaving = (*OF_SETTINGS, *(one for method in METHODS.all() for one in method.leaves))
     known = {one.report for one in leaving if one.report is not None}
     for name in sorted({*(config.allowed_reports or ())} - known):
-        yield warning(FILE_NAME, f"allowed_reports has {shorten(name)}, which is no report; {did_you_mean(name, known)}")
+        yield warning(
+            FILE_NAME, f"allowed_reports has {shorten(name)}, which is no report; {did_you_mean(name, known)}"
+        )
     if is_site:
         judge, text = _judge_data(config, config.domain or split_site(owner)[0], in_containers=kit.in_containers)
         yield judge("data root", text)

@@ -90,7 +90,7 @@ def processes_below(folder: Path) -> list[psutil.Process]:
 def _works_below(process: psutil.Process, folder: Path) -> bool:
     try:
         places, words = [process.environ().get(MARK)], process.cmdline()
-        if any(word.startswith(OF_FLARE) for word in words) or (words[0] == "bash" and DAEMON_SCRIPT in words[-1]):
+        if any(word.startswith(OF_FLARE) for word in words) or (words[:1] == ["bash"] and DAEMON_SCRIPT in words[-1]):
             places += [word for word in words if word.startswith(os.sep)]  # a kit's start.sh, run by hand, sets no mark
         is_live = process.status() != psutil.STATUS_ZOMBIE
         return is_live and any(Path(place).resolve().is_relative_to(folder) for place in places if place)
