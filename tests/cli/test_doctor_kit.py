@@ -200,6 +200,14 @@ def test_a_config_needs_an_entry_for_its_participant_and_names_those_of_others(t
             assert [status for status, _ in findings(kit, "fdg_site.json")][: len(found)] == found
 
 
+def test_a_report_that_nothing_sends_is_named_among_the_allowed(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path)
+    for names, told in ((["gap", "local_model", "class_means"], []), (["gap", "class_mean"], ["'class_means'"])):
+        write(kit, "fdg_site.json", {"photo": {"allowed_reports": names}})
+        found = [text for status, text in findings(kit, "fdg_site.json") if status == "warning"]
+        assert [text.split("did you mean ")[1] for text in found] == [f"{name}?" for name in told]
+
+
 def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: Path) -> None:
     kit, mounted = make_kit(tmp_path / "kit"), tmp_path / "mounted"
     write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": str(mounted)})

@@ -26,7 +26,8 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data import dataset_spec
-from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, belongs
+from fdg_plugins.lab.poc.processes import belongs
+from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT
 from tests.cli.commands import fdg
 from tests.federation.bare_environment import make_bare_environment
 from tests.finished_runs import record_in

@@ -22,8 +22,8 @@ from fdg_plugins.lab.poc.kits import (
     provision,
     read_project,
 )
-from fdg_plugins.lab.poc.processes import DAEMON_SCRIPT, check_port
-from fdg_plugins.lab.sweep.run import MARK
+from fdg_plugins.lab.poc.processes import check_port, end_all
+from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT, MARK, processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
 from tests.cli.commands import check_refusal, fdg
@@ -111,6 +111,20 @@ def test_a_port_that_is_taken_at_any_address_is_refused(address: str) -> None:
         with pytest.raises(SettingsError):
             check_port(port)
     check_port(port)
+
+
+def test_a_site_whose_script_was_run_by_hand_is_found_and_ended(tmp_path: Path) -> None:
+    script = tmp_path / "federation" / "photo" / "startup" / "sub_start.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("sleep 60; exit")
+    log = ["tail", "-f", str(script)]
+    with subprocess.Popen(["bash", script]) as site, subprocess.Popen(log, stdout=subprocess.DEVNULL) as reader:
+        found = [process.pid for process in processes_below(tmp_path / "federation")]
+        ended = end_all(tmp_path / "federation")
+        reads = reader.poll() is None
+        site.kill()
+        reader.kill()
+    assert (found, ended, reads) == ([site.pid], 1, True)
 
 
 def test_one_domain_of_your_own_is_enough_for_a_site_that_only_evaluates(

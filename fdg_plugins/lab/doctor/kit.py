@@ -11,12 +11,14 @@ from typing import Any
 from fdg_plugins.data import DATASETS
 from fdg_plugins.data.site_names import split_site
 from fdg_plugins.data.stand_in import is_stand_in
-from fdg_plugins.errors import SettingsError, counted, shorten
+from fdg_plugins.errors import SettingsError, counted, did_you_mean, shorten
 from fdg_plugins.flare import kits
 from fdg_plugins.flare.cautious_kits import AUTHORIZATION
 from fdg_plugins.flare.components import SERVER, SITE
 from fdg_plugins.lab.doctor.finding import Finding, findings_of, ok, problem, warning
 from fdg_plugins.plugins.files import ALLOWED_PLUGINS
+from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.reports import OF_SETTINGS
 from fdg_plugins.privacy.ledger import LEDGER_FOLDER, POLICY_FILE, Ledger, ledger_file, read_policy
 from fdg_plugins.settings.site_config import FILE_NAME, SiteConfig, read_site_config
 from fdg_plugins.state.folders import FOLDER
@@ -117,6 +119,12 @@ def _check_config(kit: kits.Kit) -> Iterator[Finding]:
     if others := [shorten(name) for name in read_json(path) if name != owner]:
         text = f"what it says of {_some(others)} holds for nobody here, only what it says of {owner!r}"
         yield warning(FILE_NAME, text)
+    leaving = (*OF_SETTINGS, *(one for method in METHODS.all() for one in method.leaves))
+    known = {one.report for one in leaving if one.report is not None}
+    for name in sorted({*(config.allowed_reports or ())} - known):
+        yield warning(
+            FILE_NAME, f"allowed_reports has {shorten(name)}, which is no report; {did_you_mean(name, known)}"
+        )
     if is_site:
         judge, text = _judge_data(config, config.domain or split_site(owner)[0], in_containers=kit.in_containers)
         yield judge("data root", text)

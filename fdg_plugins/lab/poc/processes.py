@@ -16,11 +16,10 @@ import psutil
 from fdg_plugins.errors import DataError, FDGError, SettingsError
 from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.poc.kits import Project
-from fdg_plugins.lab.sweep.run import MARK, end_processes, processes_below
+from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT, MARK, end_processes, processes_below
 
 CONSOLE_LOG = "console.log"
 HOST = "127.0.0.1"
-DAEMON_SCRIPT = "sub_start.sh"
 LEFT_BY_DAEMON = ("daemon_pid.fl", "pid.fl", "shutdown.fl", "restart.fl")
 
 READY_TIMEOUT_S = 300

@@ -38,6 +38,8 @@ JOB, WORKSPACE, STATE = "job", "workspace", "state"
 RUN_FILE = "run.json"
 LOG_FILE = "log.txt"
 MARK = "SWEEP_RUN_FOLDER"
+DAEMON_SCRIPT = "sub_start.sh"
+OF_FLARE = "nvflare.private."
 PATIENCE_S = 20.0
 POLL_S = 0.2
 LONGEST_REASON = 300
@@ -87,9 +89,11 @@ def processes_below(folder: Path) -> list[psutil.Process]:
 
 def _works_below(process: psutil.Process, folder: Path) -> bool:
     try:
-        marked = process.environ().get(MARK)
-        is_live = marked is not None and process.status() != psutil.STATUS_ZOMBIE
-        return is_live and Path(marked or "").resolve().is_relative_to(folder)
+        places, words = [process.environ().get(MARK)], process.cmdline()
+        if any(word.startswith(OF_FLARE) for word in words) or (words[:1] == ["bash"] and DAEMON_SCRIPT in words[-1]):
+            places += [word for word in words if word.startswith(os.sep)]  # a kit's start.sh, run by hand, sets no mark
+        is_live = process.status() != psutil.STATUS_ZOMBIE
+        return is_live and any(Path(place).resolve().is_relative_to(folder) for place in places if place)
     except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False
 
