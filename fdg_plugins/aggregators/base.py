@@ -47,7 +47,15 @@ from fdg_plugins.core.linear import combine, inner_product
 from fdg_plugins.core.outliers import clip_factors
 from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.weighting import limited_weights, uniform_weights
-from fdg_plugins.errors import ContributionError, calling, check_settings_known, one_line, read_like, told
+from fdg_plugins.errors import (
+    ContributionError,
+    SettingsError,
+    calling,
+    check_settings_known,
+    one_line,
+    read_like,
+    told,
+)
 from fdg_plugins.flare.broken_uploads import register_server_tensors
 from fdg_plugins.flare.context import allowed_at_server
 from fdg_plugins.messages import META_REPORT
@@ -138,8 +146,13 @@ class UpdateAggregator(ModelAggregator):
     # --- settings ---
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings by name: the parameters of the constructor."""
-        return {name: getattr(self, name) for name in parameters_of(type(self))}
+        """Return the settings by name: the parameters of the constructor, which it has kept as attributes."""
+        names = parameters_of(type(self))
+        if lacking := [name for name in names if not hasattr(self, name)]:
+            raise SettingsError(
+                f"{type(self).__name__} keeps no attribute {lacking[0]!r}, a parameter of its constructor."
+            )
+        return {name: getattr(self, name) for name in names}
 
     def configured(self, settings: Mapping[str, Any]) -> Self:
         """Return an aggregator with other settings, or of its weighting, by name; text is converted to their type.
@@ -220,6 +233,7 @@ class UpdateAggregator(ModelAggregator):
             weighting_report = rule.report(contributions)
         with calling("aggregator", self):
             direction = self.direction(weights, contributions)
+            _check_shape("coefficients", direction.coefficients, weights.shape)
         step = self._step(weights, direction.coefficients, contributions)
         report = {
             "sites": [contribution.site for contribution in contributions],
@@ -247,6 +261,7 @@ class UpdateAggregator(ModelAggregator):
             if entry.kind is ParameterKind.TRAINABLE:
                 with calling("aggregator", self):
                     step[name] = self.step_of(name, weights, coefficients * self.server_lr, contributions)
+                    _check_shape(f"step of {name}", step[name], entry.shape)
             elif entry.kind is ParameterKind.FLOAT_BUFFER:
                 step[name] = combine(weights, values)
             else:
@@ -306,6 +321,11 @@ class UpdateAggregator(ModelAggregator):
         model = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) if self.fl_ctx else None
         weights = model.get(ModelLearnableKey.WEIGHTS) if isinstance(model, Mapping) else None
         return ModelLayout.of(weights) if weights else None
+
+
+def _check_shape(what: str, value: torch.Tensor, expected: Sequence[int]) -> None:
+    if tuple(value.shape) != tuple(expected):
+        raise ValueError(f"{what}: shape is {[*value.shape]}, expected {[*expected]}")
 
 
 def take_step(aggregator: UpdateAggregator) -> FLModel:

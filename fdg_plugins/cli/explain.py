@@ -19,7 +19,7 @@ from fdg_plugins.plans import JobSettings, job_settings
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.composition import Composition, parse_method, title_of
 from fdg_plugins.plugins.method import Differences, Method
-from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.record.method_settings import protocol_settings
 from fdg_plugins.settings.protocol import PREFIX, Protocol
 
@@ -93,6 +93,9 @@ def explain(
     """
     load_plugins(plugin)
     dataset = "pacs"  # that of the papers' defaults
+    if method in REFERENCES:
+        show(*_reference(method), width=PIPE_COLUMNS)
+        return
     if method is None:
         show(*_overview(), width=PIPE_COLUMNS)
         return
@@ -110,6 +113,14 @@ def explain(
     for record in records:
         parts += _method(record, settings_in(run, record), dataset, in_full=everything)
     show(*parts, *_leaves(composition, in_full=everything), width=PIPE_COLUMNS)
+
+
+def _reference(name: str) -> Iterator[RenderableType]:
+    from fdg_plugins.lab.centralised import ALGORITHMS
+
+    data = "each site alone, without a server's step" if name == "local" else "the pooled images of the source domains"
+    yield Text(f"{ALGORITHMS[name].title}: a reference, no federated method: trains on {data}.", style="bold")
+    yield Text(f"fdg run {name}, or with methods in one table: fdg sweep FOLDER --methods fedavg,{name}")
 
 
 def _overview() -> Iterator[RenderableType]:

@@ -81,6 +81,9 @@ class ClassesOf(Mapping[str, type[C]]):
         """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``."""
         name, settings = read_spec(self.role, spec)
         check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), self.settings_of(name))
+        for one, parameter in inspect.signature(self.known(name)).parameters.items():
+            if one not in settings and parameter.default is parameter.empty:
+                raise SettingsError(f"{self.role} {name!r} has no default of its setting {one!r}.")
         return self.known(name)(**settings)
 
 

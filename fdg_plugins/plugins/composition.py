@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from fdg_plugins.errors import SettingsError, did_you_mean, nearest, shorten
 from fdg_plugins.plugins.method import Leaving, Method
-from fdg_plugins.plugins.methods import METHODS
+from fdg_plugins.plugins.methods import METHODS, REFERENCES
 
 Place = Literal["direction", "weighting", "objective", "over"]
 
@@ -151,6 +151,7 @@ def parse_method(text: Any) -> Composition:
         if record is None:
             near = nearest(part, [name.removeprefix(PREFIX) for name in METHODS.names()])
             hint = f"did you mean {near!r}?" if near else did_you_mean(part, METHODS.names())
+            hint = "it is a reference, of fdg run and fdg sweep alone." if part in REFERENCES else hint
             problem = f"method is {shorten(text)}, in which {shorten(part)} is unknown: {hint}"
             raise SettingsError(f"{problem} Several are joined by +, such as fedomg+ga.", field="method", value=text)
         for place in places_of(record):

@@ -32,7 +32,7 @@ from fdg_plugins.aggregators import base as base_module
 from fdg_plugins.aggregators.contributions import Direction
 from fdg_plugins.core import gram as gram_module
 from fdg_plugins.core.stored import whole
-from fdg_plugins.errors import SettingsError
+from fdg_plugins.errors import PartError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedga import FedGAAggregator
@@ -209,6 +209,37 @@ def test_without_a_contribution_there_is_no_step() -> None:
 
 
 OTHER = {name: torch.full_like(random_updates()["art"][name], 0.5) for name in TRAINABLE}
+
+
+class Mistaken(FedAvgAggregator):
+    """An aggregator whose ``direction``, or else whose ``step_of``, returns what does not fit the updates."""
+
+    def __init__(self, mistake: str) -> None:
+        self.made = mistake
+        super().__init__()
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Any:
+        return {"shape": Direction(weights[:1], {}), "type": weights}.get(self.made, Direction(weights, {}))
+
+    def step_of(
+        self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
+    ) -> torch.Tensor:
+        return weights[:1]
+
+
+@pytest.mark.parametrize("mistake", ["shape", "type", "step"])
+def test_a_mistake_of_an_aggregator_names_it(mistake: str) -> None:
+    with pytest.raises(PartError) as caught:
+        run_round(Mistaken(mistake), random_updates())
+    assert caught.value.public.startswith("aggregator Mistaken raised ")
+
+
+def test_a_parameter_that_is_no_attribute_or_has_no_default_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError):
+        Mistaken("step").settings()
+    monkeypatch.setattr(type(AGGREGATORS), "known", lambda *_: Mistaken)
+    with pytest.raises(SettingsError):
+        AGGREGATORS.make("mistaken")
 
 
 class OwnStep(FedOMGAggregator):

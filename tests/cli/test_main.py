@@ -208,6 +208,11 @@ def test_a_composition_fits_one_screen_and_its_page_says_what_leaves_once() -> N
     assert "--method fedomg --method fedga --method feddim" in page
 
 
+def test_a_reference_says_what_it_trains_on() -> None:
+    for name, data in (("erm", "pooled images"), ("local", "each site alone")):
+        assert data in " ".join(fdg("explain", name).stdout.split())
+
+
 def test_a_wrong_name_ends_in_one_sentence() -> None:
-    for name in ("fedmog", "fedomg+fedavg"):
+    for name in ("fedmog", "fedomg+fedavg", "fedomg+erm"):
         check_refusal(fdg("explain", name), f"method is {name!r}, ")

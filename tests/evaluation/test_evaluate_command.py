@@ -238,6 +238,23 @@ def test_a_damaged_result_is_refused_and_left_out_of_a_page(evaluated: Path, tmp
     assert (done.exit_code, "is left out" in done.stderr) == (0, True), done.output
 
 
+def test_withheld_classes_that_are_none_are_refused(evaluated: Path, tmp_path: Path) -> None:
+    content = read_json(evaluated / EVALUATION_FILE)
+    content["sites"]["sketch"]["models"]["fedavg"]["withheld"] = [7]
+    write_json(tmp_path / EVALUATION_FILE, content)
+    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE, "withheld is [7]")
+
+
+def test_without_scores_nothing_is_drawn(evaluated: Path, tmp_path: Path) -> None:
+    content = read_json(evaluated / EVALUATION_FILE)
+    for site in content["sites"].values():
+        site.update(models={}, failures={"fedavg": "no memory", "fedomg": "no memory"})
+    write_json(tmp_path / EVALUATION_FILE, content)
+    shown = fdg("evaluate", tmp_path)
+    assert (shown.exit_code, "not evaluated: sketch, fedomg: no memory" in shown.stdout) == (0, True), shown.output
+    assert {path.name for path in tmp_path.iterdir()} == {EVALUATION_FILE, "evaluation.html"}
+
+
 def test_no_marker_of_the_figure_is_cut(evaluated: Path) -> None:
     comparison, *_ = pictures_of_evaluation(read_result(evaluated / EVALUATION_FILE))
     for axes in draw(comparison).axes:

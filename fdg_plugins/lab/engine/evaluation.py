@@ -94,6 +94,8 @@ def read_result(file: Path) -> EvaluationResult:
             task.checked(sums, one.counts, one.count, classes, whole=not one.withheld)
             if any((len(pair), sum(pair)) != (steps, one.count) for pair in one.pairs.values()):
                 raise ValueError("its counts of images beside another model do not add up")
+            if any(number >= classes for number in one.withheld):
+                raise ValueError(f"withheld is {[*one.withheld]}, expected numbers of its {classes} classes")
     except ValueError as error:
         raise DataError(f"file {file}: {str(error).rstrip('.')}.") from error
     if not result.models:

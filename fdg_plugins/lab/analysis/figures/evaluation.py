@@ -133,7 +133,8 @@ def pictures_of_evaluation(result: EvaluationResult) -> tuple[Picture, ...]:
         for found in _histogram(result.learned, result.counts([scores]))
         for row in _curve(site, model, numbered_look(number), [found])
     ]
-    return comparison, *([_diagrams(result.learned, bins, data, result.data)] if bins else [])
+    drawn = () if comparison.frame.empty else (comparison,)  # no site may have scored a model
+    return *drawn, *([_diagrams(result.learned, bins, data, result.data)] if bins else [])
 
 
 def reliability_of_runs(runs: Sequence[Run]) -> tuple[Reliability, ...]:
