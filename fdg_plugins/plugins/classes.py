@@ -80,11 +80,12 @@ class ClassesOf(Mapping[str, type[C]]):
     def make(self, spec: str | Mapping[str, Any]) -> C:
         """Return the object specified by ``spec``: a name, or ``{"name": ..., <its settings>}``."""
         name, settings = read_spec(self.role, spec)
-        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), self.settings_of(name))
-        for one, parameter in inspect.signature(self.known(name)).parameters.items():
-            if one not in settings and parameter.default is parameter.empty:
+        class_, known = self.known(name), self.settings_of(name)
+        check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), known)
+        for one in known:
+            if one not in settings and inspect.signature(class_).parameters[one].default is inspect.Parameter.empty:
                 raise SettingsError(f"{self.role} {name!r} has no default of its setting {one!r}.")
-        return self.known(name)(**settings)
+        return class_(**settings)
 
 
 def parameters_of(class_: type[Any]) -> list[str]:
