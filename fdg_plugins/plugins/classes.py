@@ -82,8 +82,9 @@ class ClassesOf(Mapping[str, type[C]]):
         name, settings = read_spec(self.role, spec)
         class_, known = self.known(name), self.settings_of(name)
         check_settings_known(f"{self.role} {name!r}", sorted(settings, key=str), known)
-        for one in known:
-            if one not in settings and inspect.signature(class_).parameters[one].default is inspect.Parameter.empty:
+        parameters = inspect.signature(class_).parameters if known else {}
+        for one, parameter in parameters.items():
+            if one not in settings and parameter.default is parameter.empty:
                 raise SettingsError(f"{self.role} {name!r} has no default of its setting {one!r}.")
         return class_(**settings)
 
