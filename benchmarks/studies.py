@@ -110,8 +110,8 @@ STUDIES = {
         f"--methods fedavg,fediir --targets angle_0 {MANY} --set sites=5,10,20,50,100 --set rounds=50"
     ),
     "rotatedmnist_number_of_sites_small": (
-        f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY} --set sites=5,10,20,50 --set rounds=100 "
-        "--set max_samples_per_domain=1000"
+        f"--methods fedavg,fediir --targets angle_0,angle_75 {MANY} --set sites=10,20,50,100 --set rounds=100 "
+        "--set max_samples_per_domain=500"
     ),
     # FedDIM's Tables 2 and 3.
     "rotatedmnist_7k_many_sites": (
