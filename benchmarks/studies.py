@@ -53,7 +53,11 @@ PRETRAINED = (
     "--set batch_size=32 --set max_samples_per_domain=200"
 )
 OF_NINE = f"--methods {NINE} {OMG} --set fedomg+iir:server_lr=1 --set fedomg+ga:server_lr=1"
-FROZEN = f"{PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO} --set learning_rate=0.05"
+HEAD = f"{PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO}"
+FROZEN = f"{HEAD} --set learning_rate=0.05"
+POOLED = f"--methods fedavg,erm,irm,fishr {FROZEN} " + " ".join(
+    f"--set {name}:learning_rate=0.001" for name in ("erm", "irm", "fishr")
+)
 OTHERS = (
     "fedsam,mofedsam,fednova,harmofl,fedcsa,arfl,am,rsc,fedadg,stablefdg,fedlgf,perfedavg,fedrod,fedpac,fedbabu,fedas"
 )
@@ -96,6 +100,11 @@ STUDIES = {
         f"--dataset officecaltech10 --methods fedomg+iir,fedomg+ga --seeds 0,1,2 {FROZEN} "
         "--set fedomg+iir:server_lr=0.5 --set fedomg+ga:server_lr=0.5"
     ),
+    "pacs_head_rates": (
+        f"--dataset pacs --methods {FIVE} {HEAD} --set learning_rate=0.02,0.05,0.1 --set fedomg:server_lr=0.5"
+    ),
+    "pacs_head_references": f"--dataset pacs --seeds 0,1,2 {POOLED}",
+    "office_head_references": f"--dataset officecaltech10 --seeds 0,1,2 {POOLED}",
     "pacs_head_others": f"--dataset pacs --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "office_head_others": f"--dataset officecaltech10 --methods {OTHERS} {FROZEN} {MOFEDSAM}",
     "pacs_pretrained": f"--dataset pacs {WHOLE}",
