@@ -27,10 +27,12 @@ class Rounds:
     """The rounds of one run; asks sites through the messenger."""
 
     def __init__(self, messenger: Messenger, run: ServerRun) -> None:
-        self.messenger = messenger
-        self.run = run
+        self.messenger, self.run = messenger, run
+        self.record, self.protocol = run.record, run.record.protocol
+        self.model, self.rule, self.exchange = run.model, run.aggregator, run.exchange
         self.guard = Guard(run)
         self.sender = ModelSender(run.model)
+        self.answers = Answers(run, {})  # to the requests of the round
         self._current: ExchangeRound | None = None
 
     def run_round(self, number: int) -> tuple[RoundRecord, EvaluationRecord]:
@@ -40,15 +42,15 @@ class Rounds:
         A round without a step that ends the run is not saved: a job that resumes the run repeats it.
         """
         started, sent_before = time.perf_counter(), self.sender.bytes_down
-        record, answers = self.run.record, self._answers(number - 1)
-        drawn = record.protocol.draw_sites(self._taking_part(record.sources), number)
+        record, answers = self.record, self._expect(number - 1)
+        drawn = self.protocol.draw_sites(self._taking_part(record.sources), number)
         reasons = "; ".join(f"{site} {reason}" for site, reason in record.left_out.items())
         self._check_enough(drawn, f"sites are left to train ({reasons})")
-        self._reestimate(number, drawn, answers)
-        self._begin(number, drawn, answers)
-        self._probe(number, drawn, answers)
+        self._reestimate(number, drawn)
+        self._begin(number, drawn)
+        self._probe(number, drawn)
         judges = self._taking_part(record.held_out)
-        if record.protocol.validate_all:
+        if self.protocol.validate_all:
             judges = tuple(sorted({*judges, *self._taking_part(record.sources)} - set(drawn)))
         requests = [
             *self._requests(TASK_TRAIN, drawn, number, answers.take_update),
@@ -59,10 +61,9 @@ class Rounds:
         answers.not_finite |= self.messenger.not_finite
         self._raise_if_broken()
         # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
-        expected = self._taking_part(record.sources) if record.protocol.validate_all else drawn
-        evaluation = self._judge(number - 1, answers, expected)
+        evaluation = self._judge(number - 1, self._taking_part(record.sources) if self.protocol.validate_all else drawn)
         aggregating = time.perf_counter()
-        aggregation, reason = self._step(answers)
+        aggregation, reason = self._step()
         ended = time.perf_counter()
         finished = RoundRecord(
             round=number,
@@ -74,7 +75,7 @@ class Rounds:
             not_finite=tuple(sorted(answers.not_finite)),
             local=dict(sorted(answers.local.items())),
             aggregation=aggregation,
-            classifier_disagreement=None if self.run.exchange is None else self.run.exchange.disagrees,
+            classifier_disagreement=None if self.exchange is None else self.exchange.disagrees,
             reason=reason,
             seconds=ended - started,
             aggregation_seconds=ended - aggregating,
@@ -89,25 +90,23 @@ class Rounds:
 
     def evaluate_last(self) -> EvaluationRecord:
         """Have every site evaluate the model after the last round; return the evaluation."""
-        record, done = self.run.record, len(self.run.record.rounds)
-        answers, sources = self._answers(done), self._taking_part(record.sources)
-        self._reestimate(done + 1, sources, answers)
-        sites = tuple(sorted((*sources, *self._taking_part(record.held_out))))
+        done, sources = len(self.record.rounds), self._taking_part(self.record.sources)
+        answers = self._expect(done)
+        self._reestimate(done + 1, sources)
+        sites = tuple(sorted((*sources, *self._taking_part(self.record.held_out))))
         self._ask(self._requests(TASK_EVALUATE, sites, done, answers.take_score))
-        return self._judge(done, answers, sources)
+        return self._judge(done, sources)
 
-    def _answers(self, round_number: int) -> Answers:
-        expected = expectations(self.run.record.protocol, self.run.record.census, round_number)
-        return Answers(self.run, expected)
+    def _expect(self, round_number: int) -> Answers:
+        self.answers = Answers(self.run, expectations(self.protocol, self.record.census, round_number))
+        return self.answers
 
-    def _begin(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
-        record = self.run.record
-        rule, rounds = self.run.aggregator, record.protocol.rounds
-        rule.begin_round(self.run.model.layout, drawn, number - 1, rounds, record.left_out)
-        if self.run.exchange is not None:
-            facts = {site: expected.facts for site, expected in answers.expected.items()}
-            self.run.exchange.begin_round(self.run.model.state, facts)
-            self._current = ExchangeRound(self.run.exchange, number - 1)  # for the filters
+    def _begin(self, number: int, drawn: tuple[str, ...]) -> None:
+        self.rule.begin_round(self.model.layout, drawn, number - 1, self.protocol.rounds, self.record.left_out)
+        if self.exchange is not None:
+            facts = {site: expected.facts for site, expected in self.answers.expected.items()}
+            self.exchange.begin_round(self.model.state, facts)
+            self._current = ExchangeRound(self.exchange, number - 1)  # for the filters
             self.messenger.fl_ctx.set_prop(EXCHANGE_PROP, self._current, private=True, sticky=True)
 
     def _raise_if_broken(self) -> None:
@@ -116,68 +115,66 @@ class Rounds:
 
     def _bytes_beside(self, sites: Iterable[str]) -> int:
         """Return the size of the tensors that the exchange sends to all of ``sites`` beside the model, in bytes."""
-        exchange = self.run.exchange
-        return 0 if exchange is None else sum(count_bytes(exchange.broadcast(site)) for site in sites)
+        return 0 if self.exchange is None else sum(count_bytes(self.exchange.broadcast(site)) for site in sites)
 
     def _check_enough(self, sites: Collection[str], what: str) -> None:
-        if len(sites) < (least := self.run.record.protocol.min_sites):
+        if len(sites) < (least := self.protocol.min_sites):
             raise FDGError(f"{len(sites)} {what}, fewer than min_sites {least}.")
 
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(site for site in sites if site not in self.run.record.left_out)
+        return tuple(site for site in sites if site not in self.record.left_out)
 
     def _ask(self, requests: list[Request], task: str = "") -> dict[str, str]:
         """Ask the sites; return the reason for each failure, and record the sites that take no further part.
 
         ``task``: the one whose stragglers are waited for no longer than the protocol's ``patience``.
         """
-        protocol, patience = self.run.record.protocol, None
-        if task and protocol.patience is not None:
-            patience = StragglerTimeout(protocol.patience, protocol.min_sites, task)
-        failures = self.messenger.ask(requests, protocol.task_timeout, patience)
+        patience = None
+        if task and self.protocol.patience is not None:
+            patience = StragglerTimeout(self.protocol.patience, self.protocol.min_sites, task)
+        failures = self.messenger.ask(requests, self.protocol.task_timeout, patience)
         self.sender.note(tuple(site for request in requests for site in request.sites), failures)
         for site, reason in sorted(self.messenger.departed.items()):
-            if site in self.run.record.census:
-                self.run.record.left_out.setdefault(site, f"takes no further part: {reason}")
+            if site in self.record.census:
+                self.record.left_out.setdefault(site, f"takes no further part: {reason}")
         return failures
 
-    def _reestimate(self, number: int, sites: tuple[str, ...], answers: Answers) -> None:
+    def _reestimate(self, number: int, sites: tuple[str, ...]) -> None:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
 
         With fewer usable answers than ``min_sites``, the averaged statistics stay.
         """
-        if not self.run.model.reestimated:
+        if not self.model.reestimated:
             return
-        protocol, census = self.run.record.protocol, self.run.record.census
-        num_train = {site: census[site].num_train for site in sites}
-        found = SiteStatistics(self.run.model.reestimated, num_train, protocol.outlier_ratio)
+        num_train = {site: self.record.census[site].num_train for site in sites}
+        found = SiteStatistics(self.model.reestimated, num_train, self.protocol.outlier_ratio)
         requests = self._requests(TASK_STATISTICS, sites, number, found.take, exchanged=False)
         failures = self._ask(requests, TASK_STATISTICS)
         for site, reason in found.refuse_outliers().items():
             self.messenger.warning(f"site {site}: statistics refused: {reason}")
             failures[site] = reason
-        answers.bytes_up += found.num_bytes
+        self.answers.bytes_up += found.num_bytes
         try:
             self._check_enough(found.sites, "usable statistics came")
-            self.run.model.replace(found.pooled())
+            self.model.replace(found.pooled())
         except FDGError as error:
             self.messenger.warning(f"The normalization statistics stay as averaged: {error}")
         else:
-            answers.statistics = found.sites
+            self.answers.statistics = found.sites
             self.run.save_last()
-        answers.failures |= {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
+        self.answers.failures |= {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
-    def _probe(self, number: int, drawn: tuple[str, ...], answers: Answers) -> None:
+    def _probe(self, number: int, drawn: tuple[str, ...]) -> None:
         """Request the reports that the method needs before training."""
-        if self.run.exchange is None or self.run.exchange.phase != TASK_PROBE:
+        if self.exchange is None or self.exchange.phase != TASK_PROBE:
             return
-        requests = self._requests(TASK_PROBE, drawn, number, partial(answers.take_report, TASK_PROBE))
-        failures = self._ask(requests, TASK_PROBE)
-        answers.failures |= {site: f"{TASK_PROBE}: {reason}" for site, reason in failures.items()}
+        take = partial(self.answers.take_report, TASK_PROBE)
+        failures = self._ask(self._requests(TASK_PROBE, drawn, number, take), TASK_PROBE)
+        self.answers.failures |= {site: f"{TASK_PROBE}: {reason}" for site, reason in failures.items()}
         self._raise_if_broken()
-        self._refuse_reports(answers)
-        self.run.exchange.finish(answers.reports)
-        answers.reports = {}
+        self._refuse_reports()
+        self.exchange.finish(self.answers.reports)
+        self.answers.reports = {}
 
     def _requests(
         self,
@@ -188,75 +185,73 @@ class Rounds:
         *,
         exchanged: bool = True,
     ) -> list[Request]:
-        record = self.run.record
-        request = TaskRequest(protocol=record.protocol, stand_in=record.stand_in, run=record.run)
+        request = TaskRequest(protocol=self.protocol, stand_in=self.record.stand_in, run=self.record.run)
         # A method may have something for some sites only, as another site's report.
         receiving = [site for site in sites if exchanged and self._bytes_beside((site,))]
         return self.sender.requests(task, sites, number, on_answer, request, receiving)
 
-    def _judge(self, after_round: int, answers: Answers, expected: Iterable[str]) -> EvaluationRecord:
+    def _judge(self, after_round: int, expected: Iterable[str]) -> EvaluationRecord:
         """Record the scores of the model; keep a copy if source validation selects it. The target never selects."""
-        evaluation = self.run.record.add_evaluation(after_round, answers.scores, expected, answers.personal)
-        self.run.record.choices = self.run.record.choose(FILES)
-        for choice in self.run.record.choices:
+        evaluation = self.record.add_evaluation(after_round, self.answers.scores, expected, self.answers.personal)
+        self.record.choices = self.record.choose(FILES)
+        for choice in self.record.choices:
             if choice.rule == "source_validation" and choice.after_round == after_round:
                 self.run.keep_selected(after_round)
         return evaluation
 
-    def _step(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+    def _step(self) -> tuple[AggregationRecord | None, str | None]:
         """Take the round's step and return its record; else leave model and exchange unchanged, and return why."""
-        self._refuse_updates(answers)
-        self._refuse_reports(answers)
+        self._refuse_updates()
+        self._refuse_reports()
         try:
-            return self._move(answers)
+            return self._move()
         finally:
-            self.run.aggregator.reset_stats()  # also if no step was taken, since updates may be held in files
+            self.rule.reset_stats()  # also if no step was taken, since updates may be held in files
 
-    def _refuse_updates(self, answers: Answers) -> None:
+    def _refuse_updates(self) -> None:
         try:
-            refused = self.guard.updates(answers.expected)
-            self.run.model.clamp_variances([one.update for one in self.run.aggregator.contributions.values()])
+            refused = self.guard.updates(self.answers.expected)
+            self.model.clamp_variances([one.update for one in self.rule.contributions.values()])
         except DataError:  # an update's file is gone; the step needs it too and reports the error
             return
         for site, reason in refused.items():
             self.messenger.warning(f"site {site}: {reason}")
-            answers.drop_update(site, reason)
+            self.answers.drop_update(site, reason)
 
-    def _refuse_reports(self, answers: Answers) -> None:
+    def _refuse_reports(self) -> None:
         """Exclude outlying method reports from the round; an update goes with the report that gives its weight."""
-        exchange, reports = self.run.exchange, answers.reports
-        if exchange is None:
+        if self.exchange is None:
             return
-        for site, reason in exchange.outliers(reports, self.run.record.protocol.outlier_ratio).items():
+        for site, reason in self.exchange.outliers(self.answers.reports, self.protocol.outlier_ratio).items():
             self.messenger.warning(f"site {site}: report refused: {reason}")
-            reports.pop(site)
-            answers.refused_reports[site] = reason
-            if self.run.aggregator.rule().shares == exchange.report:
+            self.answers.reports.pop(site)
+            self.answers.refused_reports[site] = reason
+            if self.rule.rule().shares == self.exchange.report:
                 why = f"its weight follows from its report, which was refused: {reason}"
-                answers.drop_update(site, why)
+                self.answers.drop_update(site, why)
 
-    def _move(self, answers: Answers) -> tuple[AggregationRecord | None, str | None]:
+    def _move(self) -> tuple[AggregationRecord | None, str | None]:
         """Commit the round's updates together with their reports, or neither."""
-        protocol, before, accepted = self.run.record.protocol, self.run.checkpoint(), self.run.aggregator.contributions
+        before, accepted = self.run.checkpoint(), self.rule.contributions
         longest = max((one.length for one in accepted.values()), default=0.0)
-        keeps = protocol.keep_local_models and len(self.run.record.rounds) == protocol.rounds - 1
+        keeps = self.protocol.keep_local_models and len(self.record.rounds) == self.protocol.rounds - 1
         updates = {site: contribution.update for site, contribution in accepted.items()} if keeps else {}
         try:
-            self._check_enough(answers.local, "usable updates came")
-            result = take_step(self.run.aggregator)
+            self._check_enough(self.answers.local, "usable updates came")
+            result = take_step(self.rule)
             aggregation = AggregationRecord.from_report(result.meta[META_REPORT])
             self.guard.step(result.params, longest)
-            self.run.model.apply(result.params)
-            if self.run.exchange is not None:
-                if self.run.exchange.phase == TASK_TRAIN:
-                    self.run.exchange.finish(answers.reports)
-                with calling("exchange", self.run.exchange):
-                    self.run.exchange.read_model(self.run.model.state)  # else it could not begin the next round
+            self.model.apply(result.params)
+            if self.exchange is not None:
+                if self.exchange.phase == TASK_TRAIN:
+                    self.exchange.finish(self.answers.reports)
+                with calling("exchange", self.exchange):
+                    self.exchange.read_model(self.model.state)  # else it could not begin the next round
         except (FDGError, ArithmeticError) as error:
             self.run.restore(before)  # this also restores the weights derived from the round's reports
             self.messenger.warning(f"The model stays as it was: {logged(error)}")
             return None, told(error)
-        description = self.run.record.description_of_model(len(self.run.record.rounds))
+        description = self.record.description_of_model(len(self.record.rounds))
         save_local_models(self.run.folder, before.model, updates, description)
         self.run.keep_local_models()
         return aggregation, None
