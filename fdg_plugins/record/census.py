@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The census: checks that the sites of a run are compatible, and begins the run's record."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,22 +35,35 @@ def take_census(replies: Replies, failures: Mapping[str, str], target: str, task
     Every site must answer: a federation without one of its sites is not the one that the user requested. With the
     ``target`` :data:`~fdg_plugins.settings.protocol.EVERY`, all sites are held out.
     """
+    for site in sorted(failures):
+        raise CensusError(f"site {site} cannot take part: {failures[site]}")
+    if not replies:
+        raise CensusError("no site answered the census, expected at least one source and one held-out site.")
     sites = {site: replies[site] for site in sorted(replies)}
+    first, own = next(iter(sites.items()))
+    for site, reply in sites.items():
+        _check_alike(first, own, site, reply)
+    _check_division(sites)
     held_out = tuple(site for site, reply in sites.items() if target in (reply.domain, EVERY))
+    if target != EVERY and len(held_out) in (0, len(sites)):
+        held = ", ".join(f"{site} ({reply.domain})" for site, reply in sites.items())
+        expected = "one site that evaluates it and another that trains"
+        raise CensusError(f"the held-out domain of the sites {held} is {target!r}, expected {expected}.")
+    for site, reply in sites.items():
+        _check_role(site, reply, "held_out" if site in held_out else "source", task)
+        # Every site evaluates, the held-out ones too.
+        _check_allowed(site, reply, dict.fromkeys(task.reports, f"task {task.name!r}"))
     sources = tuple(site for site in sites if site not in held_out)
-    _raise_first(_problems(sites, failures, target, held_out, task))
-    own = next(iter(sites.values()))
     return Federation(sources, held_out, own.classes, own.stand_in, sites)
 
 
 def check_connected(named: Collection[str], connected: Collection[str]) -> None:
     """Raise ``CensusError`` if a site that the job names was not there when FLARE started the job."""
-    missing = sorted({*named} - {*connected})
-    _raise_first(
-        f"site {site} of the job's deploy_map does not take part ({len(missing)} in all): it was not connected, or "
-        "FLARE could not start the job there."
-        for site in missing
-    )
+    if missing := sorted({*named} - {*connected}):
+        raise CensusError(
+            f"site {missing[0]} of the job's deploy_map does not take part ({len(missing)} in all): it was not "
+            "connected, or FLARE could not start the job there."
+        )
 
 
 def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
@@ -59,18 +72,15 @@ def check_versions(federation: Federation, own: Mapping[str, str]) -> None:
     What the server computes itself may come from a plug-in that sites do not need.
     """
     for site, reply in federation.replies.items():
-        _raise_first(_other_versions("the server", own, site, reply))
+        _check_versions("the server", own, site, reply)
 
 
 def check_min_sites(protocol: Protocol, federation: Federation) -> None:
     """Raise ``CensusError`` if no round could ever have enough updates."""
     count, names = len(federation.sources), ", ".join(federation.sources)
-    least = {"sites_per_round": protocol.sites_per_round or 0, "min_sites": protocol.min_sites}
-    _raise_first(
-        f"{name} is {number}, but only {count} sites hold a source domain: {names}."
-        for name, number in least.items()
-        if number > count
-    )
+    for name, number in {"sites_per_round": protocol.sites_per_round or 0, "min_sites": protocol.min_sites}.items():
+        if number > count:
+            raise CensusError(f"{name} is {number}, but only {count} sites hold a source domain: {names}.")
 
 
 def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
@@ -79,65 +89,38 @@ def check_reports(federation: Federation, needed: Mapping[str, str]) -> None:
     ``needed`` maps each report to the part of the method that needs it.
     """
     for site in federation.sources:
-        _raise_first(_forbidden(site, federation.replies[site], needed))
+        _check_allowed(site, federation.replies[site], needed)
 
 
-def _raise_first(problems: Iterable[str]) -> None:
-    for problem in problems:
-        raise CensusError(problem)
-
-
-def _problems(
-    sites: Replies, failures: Mapping[str, str], target: str, held_out: Collection[str], task: Task
-) -> Iterator[str]:
-    """Yield why the ``sites``, in sorted order, are no federation."""
-    yield from (f"site {site} cannot take part: {failures[site]}" for site in sorted(failures))
-    if not sites:
-        yield "no site answered the census, expected at least one source and one held-out site."
-    first, *others = sites
-    for site in others:
-        yield from _differences(first, sites[first], site, sites[site])
-    yield from _divided_otherwise(sites)
-    if target != EVERY and len(held_out) in (0, len(sites)):
-        held = ", ".join(f"{site} ({reply.domain})" for site, reply in sites.items())
-        expected = "one site that evaluates it and another that trains"
-        yield f"the held-out domain of the sites {held} is {target!r}, expected {expected}."
-    for site, reply in sites.items():
-        role = "held_out" if site in held_out else "source"
-        yield from (f"site {site} {what}; its role in this run is {role!r}." for what in _wrong(reply, role, task))
-        # Every site evaluates, the held-out ones too.
-        yield from _forbidden(site, reply, dict.fromkeys(task.reports, f"task {task.name!r}"))
-
-
-def _forbidden(site: str, reply: CensusReply, needed: Mapping[str, str]) -> Iterator[str]:
+def _check_allowed(site: str, reply: CensusReply, needed: Mapping[str, str]) -> None:
     for report, whose in needed.items():
         if reply.allowed_reports is not None and report not in reply.allowed_reports:
-            yield f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs."
+            raise CensusError(f"site {site} forbids the report {report!r} (allowed_reports), which {whose} needs.")
 
 
-def _differences(first: str, reference: CensusReply, site: str, reply: CensusReply) -> Iterator[str]:
+def _check_alike(first: str, reference: CensusReply, site: str, reply: CensusReply) -> None:
     if reply.stand_in != reference.stand_in:
         real, drawn = (first, site) if reply.stand_in else (site, first)
         folder = f"a folder, as at site {real} (FDG_DATA_ROOT or fdg_site.json)"
-        yield f"site {drawn}: data root is 'STAND-IN', expected {folder}."
+        raise CensusError(f"site {drawn}: data root is 'STAND-IN', expected {folder}.")
     if reply.dataset != reference.dataset:
-        yield f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}."
+        raise CensusError(f"site {site} holds {reply.dataset!r}, but site {first} holds {reference.dataset!r}.")
     if reply.classes != reference.classes:
         odd = sorted(set(reply.classes) ^ set(reference.classes)) or ["the order"]
-        yield f"site {site} has other classes than site {first}: {odd[0]!r} differs."
-    yield from _other_versions(f"site {first}", reference.versions, site, reply)
+        raise CensusError(f"site {site} has other classes than site {first}: {odd[0]!r} differs.")
+    _check_versions(f"site {first}", reference.versions, site, reply)
 
 
-def _other_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> Iterator[str]:
+def _check_versions(whose: str, versions: Mapping[str, str], site: str, reply: CensusReply) -> None:
     for package, version in versions.items():
         told = reply.versions.get(package)
         if told != version and must_be_equal(package) and not (is_plugin(package) and told is None):
             expected = f"but {whose} runs {version}: one job needs one version everywhere"
-            yield f"site {site} runs {package} {told}, {expected}."
+            raise CensusError(f"site {site} runs {package} {told}, {expected}.")
 
 
-def _divided_otherwise(sites: Replies) -> Iterator[str]:
-    """Yield which sites that divide a domain among them divide it differently, or have the same part.
+def _check_division(sites: Replies) -> None:
+    """Raise ``CensusError`` if sites that divide a domain among them divide it differently, or have the same part.
 
     Each site computes the whole partition, whose name has a hash of the images of all sites.
     """
@@ -149,12 +132,13 @@ def _divided_otherwise(sites: Replies) -> Iterator[str]:
         first, expected = known.setdefault(reply.domain, (site, division))
         if division != expected:
             same = f"expected {expected}, as at site {first}: the same images at both"
-            yield f"site {site}: division of domain {reply.domain!r} is {division}, {same}."
+            raise CensusError(f"site {site}: division of domain {reply.domain!r} is {division}, {same}.")
         if (holder := holders.setdefault((reply.domain, reply.split_hash), site)) != site:
-            yield f"site {site} holds the same part of domain {reply.domain!r} as site {holder}, expected another."
+            other = f"site {holder}, expected another"
+            raise CensusError(f"site {site} holds the same part of domain {reply.domain!r} as {other}.")
 
 
-def _wrong(reply: CensusReply, role: str, task: Task) -> Iterator[str]:
+def _check_role(site: str, reply: CensusReply, role: str, task: Task) -> None:
     names, counts = NEEDED_IMAGES[role], reply.class_counts
     used = sum(getattr(reply, name) for name in names)
     wrong = {
@@ -164,7 +148,8 @@ def _wrong(reply: CensusReply, role: str, task: Task) -> Iterator[str]:
         f"counts {sum(counts)} images by class, but {used} in all": task.one_class_per_image and sum(counts) != used,
         f"counts {max(counts, default=0)} images of one class, but {used} in all": max(counts, default=0) > used,
     }
-    yield from (what for what, is_wrong in wrong.items() if is_wrong)
+    for what in (what for what, is_wrong in wrong.items() if is_wrong):
+        raise CensusError(f"site {site} {what}; its role in this run is {role!r}.")
 
 
 def new_record(
