@@ -2,6 +2,7 @@
 """Runs as real processes, of a program in the engine's place: kept, named as failed, ended, and gone on with."""
 
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,6 @@ from fdg_plugins.lab.sweep.run import (
     MARK,
     Ending,
     Launch,
-    RunProcess,
     StopOrder,
     end_earlier,
     finished_record,
@@ -30,7 +30,9 @@ from fdg_plugins.lab.sweep.run import (
     make_folder,
     processes_below,
     settle,
+    start,
 )
+from fdg_plugins.lab.sweep.run import carry_out as carry_one
 from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
 from fdg_plugins.storage import read_json
 from tests.sweep.fake_simulator import CRASHES, DIES, FAKE, HANGS, LINGERS, REASON, STOPS
@@ -67,10 +69,10 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def launched(folder: Path, run: PlannedRun) -> RunProcess:
+def launched(folder: Path, run: PlannedRun) -> subprocess.Popen[bytes]:
     """Start a run as a sweep does, which is then gone."""
     make_job(run, stand_in=True).write(folder)
-    return RunProcess(folder, launch(ENGINE, folder, 4, Machine(4, (None,)), {}))
+    return start(folder, launch(ENGINE, folder, 4, Machine(4, (None,)), {}))
 
 
 @BOTH
@@ -136,7 +138,7 @@ def test_what_a_killed_sweep_left_behind_is_ended_and_its_run_done_again(tmp_pat
     alias.symlink_to(tmp_path)
     assert len(processes_below(alias)) == 2, "by whatever path the folder is reached"
     carry_out(tmp_path, 0)
-    assert left.has_ended()
+    assert left.poll() is not None
     assert processes_below(tmp_path) == []
 
 
@@ -168,7 +170,7 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
             "1 - ERROR - site a | failed\n1 - ERROR - stopped: site a is out\n1 - ERROR - Aborting\n",
             "site a is out",
         ),
-        ("1 - ERROR - " + "x" * 1000, "x" * 297 + "..."),
+        ("1 - ERROR - " + "x" * 1000, "x" * 400 + "... (1000 characters)"),
         ("Traceback\n  raise\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
         ("nothing of use", "one process ended with exit code 3."),
     ],
@@ -176,9 +178,8 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
 def test_the_reason_of_a_run_without_a_record_is_the_last_in_its_log(tmp_path: Path, log: str, reason: str) -> None:
     (tmp_path / "log.txt").write_text("1 - ERROR - stopped: an earlier part of the run\n")
     words = (sys.executable, "-c", f"import sys; sys.stdout.write({log!r}); sys.exit(3)")
-    process = RunProcess(tmp_path, Launch(ENGINE.title, words, ENGINE.results, {MARK: str(tmp_path)}))
-    wait_until(process.has_ended)
-    assert process.failure() == reason
+    way = Launch(ENGINE.title, words, ENGINE.results, {MARK: str(tmp_path)})
+    assert carry_one(way, tmp_path, StopOrder()).reason == reason
 
 
 def test_a_signal_becomes_an_order_unless_it_is_ignored() -> None:

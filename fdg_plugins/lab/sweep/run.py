@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import DataError, SettingsError, one_line
 from fdg_plugins.record.checkpoint import CHECKPOINT_FILE
 from fdg_plugins.record.run_files import RESULTS_FILE, RUNS, TRACKED, gather, make_run_folder
 from fdg_plugins.storage import locked, parse_json, read_json, writing
@@ -42,7 +42,6 @@ DAEMON_SCRIPT = "sub_start.sh"
 OF_FLARE = "nvflare.private."
 PATIENCE_S = 20.0
 POLL_S = 0.2
-LONGEST_REASON = 300
 STOPPED = "the user stopped the run"
 SHELL_SIGNS = "\"'\\*?[]$`&;|<>()#"  # that split a path in FLARE's start scripts
 # In the log of a run: the reason with which a job stopped, else the last error, else the last line of a traceback.
@@ -124,61 +123,6 @@ class Launch(NamedTuple):
     at_once: int = 1
 
 
-class RunProcess:
-    """A run in ``folder`` whose process was started; the output of it and of its children is in ``log.txt``.
-
-    ``record`` is the content of the record that the run writes after every round, as :meth:`follow` has last seen it.
-    """
-
-    def __init__(self, folder: Path, launch: Launch) -> None:
-        self.record: Any = None
-        self._folder, self._program = folder, launch.program
-        self._file, self._seen = folder / launch.results / RESULTS_FILE, 0
-        try:
-            with (folder / LOG_FILE).open("ab") as log:
-                self._log_begins = log.tell()  # what stopped an earlier part of the run does not stop this one
-                self._process = subprocess.Popen(
-                    list(launch.words),
-                    cwd=folder,
-                    env=dict(launch.environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C in the terminal goes to the command, which ends its runs itself
-                )
-        except OSError as error:
-            raise DataError(f"folder {folder}: {launch.program} cannot be started: {error.strerror}.") from error
-
-    def has_ended(self) -> bool:
-        """Return whether the started process has ended by itself."""
-        return self._process.poll() is not None
-
-    def end(self) -> None:
-        """End all processes of the run, and wait until none is left."""
-        self._process.kill()  # not by its mark alone: the environment of a process that has just begun cannot be read
-        self._process.wait()
-        end_processes(self._folder)
-
-    def follow(self, show: Callable[[Any], None]) -> None:
-        """Read the record, and ``show`` it if it has changed."""
-        before = self.record
-        with contextlib.suppress(OSError, DataError):  # none yet, or FLARE is clearing its folder: the last known one
-            if (changed := self._file.stat().st_mtime_ns) != self._seen:
-                self.record, self._seen = parse_json(self._file.read_bytes(), RESULTS_FILE), changed
-        if self.record is not before:
-            show(self.record)
-
-    def failure(self) -> str:
-        """Return why a run that has ended did not finish, in one line."""
-        because = self.record.get("stopped_because") if isinstance(self.record, dict) else None
-        log = (self._folder / LOG_FILE).read_bytes()[self._log_begins :].decode("utf-8", errors="replace")
-        told = (found[-1] for pattern in REASONS if (found := pattern.findall(log)))
-        code = self._process.returncode
-        ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        line = " ".join(str(because or next(told, f"{self._program} {ended}.")).split())
-        return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 3]}..."
-
-
 class Ending(NamedTuple):
     """How a run ended: after how many seconds, and why it did not finish (None: it did)."""
 
@@ -191,6 +135,23 @@ class Ending(NamedTuple):
         return "finished" if self.reason is None else "stopped" if self.reason == STOPPED else "failed"
 
 
+def start(folder: Path, launch: Launch) -> subprocess.Popen[bytes]:
+    """Start a run; the output of its process and of the children is added to ``log.txt``."""
+    try:
+        with (folder / LOG_FILE).open("ab") as log:
+            return subprocess.Popen(
+                list(launch.words),
+                cwd=folder,
+                env=dict(launch.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal goes to the command, which ends its runs itself
+            )
+    except OSError as error:
+        raise DataError(f"folder {folder}: {launch.program} cannot be started: {error.strerror}.") from error
+
+
 def carry_out(launch: Launch, folder: Path, order: StopOrder, show: Callable[[Any], None] = lambda _: None) -> Ending:
     """Execute a run until it ends, or until ``order`` ends it; ``show`` receives each state of its record, parsed.
 
@@ -199,22 +160,44 @@ def carry_out(launch: Launch, folder: Path, order: StopOrder, show: Callable[[An
     """
     if order.signal is not None:
         return Ending(reason=STOPPED)
-    started = time.monotonic()
+    started, log, file = time.monotonic(), folder / LOG_FILE, folder / launch.results / RESULTS_FILE
+    log_begins = log.stat().st_size if log.exists() else 0  # what stopped an earlier part of the run did not stop this
+    record: Any = None
+    seen = 0
+
+    def follow() -> None:
+        nonlocal record, seen
+        before = record
+        with contextlib.suppress(OSError, DataError):  # none yet, or FLARE is clearing its folder: the last known one
+            if (changed := file.stat().st_mtime_ns) != seen:
+                record, seen = parse_json(file.read_bytes(), RESULTS_FILE), changed
+        if record is not before:
+            show(record)
+
     try:
-        process = RunProcess(folder, launch)
+        process = start(folder, launch)
         try:
-            while order.signal is None and not process.has_ended():
-                process.follow(show)
+            while order.signal is None and process.poll() is None:
+                follow()
                 time.sleep(POLL_S)
         finally:
-            process.end()  # also those that FLARE's simulator leaves behind
-        process.follow(show)
+            process.kill()  # not by its mark alone: the environment of a process that has just begun cannot be read
+            process.wait()
+            end_processes(folder)  # also those that FLARE's simulator leaves behind
+        follow()
     except DataError as error:
         return Ending(reason=str(error))
     seconds = time.monotonic() - started
-    if has_finished(process.record):
+    if has_finished(record):
         return Ending(seconds)
-    return Ending(seconds, process.failure() if order.signal is None else STOPPED)
+    if order.signal is not None:
+        return Ending(seconds, STOPPED)
+    because = record.get("stopped_because") if isinstance(record, dict) else None
+    text, code = log.read_bytes()[log_begins:].decode("utf-8", errors="replace"), process.returncode
+    told = (found[-1] for pattern in REASONS if (found := pattern.findall(text)))
+    ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    reason = str(because or next(told, f"{launch.program} {ended}."))
+    return Ending(seconds, one_line(" ".join(reason.split())))
 
 
 def has_finished(record: Any) -> bool:
