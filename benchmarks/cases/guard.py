@@ -16,7 +16,8 @@ from fdg_plugins.controllers.reception import Expected, expectations
 from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.messages import CensusReply
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.training.global_model import GlobalModel

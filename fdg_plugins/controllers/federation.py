@@ -32,7 +32,7 @@ from fdg_plugins.plugins.versions import OF_AUDIT, code_of, installed_versions
 from fdg_plugins.record import census
 from fdg_plugins.record.checkpoint import has_checkpoint, require_checkpoint
 from fdg_plugins.record.method_settings import method_label, name_of_run
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import evaluation_line, final_table, marks, round_line, stats
 from fdg_plugins.state.folders import FOLDER, held_run, remove_state, state_folder
@@ -145,7 +145,7 @@ class FederationController(Messenger):
         method = Method(
             aggregator=type(aggregator).__name__, settings=aggregator.settings(), objective=plan.protocol.objective
         )
-        record = census.new_record(federation, plan.protocol, method, InitialWeights(**vars(weights)), self._code)
+        record = census.new_record(federation, plan.protocol, method, weights, self._code)
         record.run = self._run_id
         return ServerRun(record, model, aggregator, exchange, Path(self.get_run_dir()), state)
 

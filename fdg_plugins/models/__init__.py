@@ -30,7 +30,7 @@ file; nothing is ever downloaded.
 
 from fdg_plugins.models.network import Network, network_of
 from fdg_plugins.models.networks import NETWORKS
-from fdg_plugins.models.pretrained import PretrainedRecord, load_pretrained, read_weights
+from fdg_plugins.models.pretrained import InitialWeights, load_pretrained, read_weights
 from fdg_plugins.models.registry import (
     HEADS,
     ExtractorClassifier,
@@ -45,8 +45,8 @@ __all__ = [
     "HEADS",
     "NETWORKS",
     "ExtractorClassifier",
+    "InitialWeights",
     "Network",
-    "PretrainedRecord",
     "build_model",
     "check_features",
     "check_pooled",

@@ -9,12 +9,12 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
+from pydantic.dataclasses import dataclass
 
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import efficientnet_lite
@@ -26,8 +26,8 @@ IMAGENET = "imagenet"
 _EXTRACTOR, _WRAPPED = "extractor.", "network."
 
 
-@dataclass(frozen=True)
-class PretrainedRecord:
+@dataclass(frozen=True, config={"extra": "forbid"})
+class InitialWeights:
     """The origin of the extractor's initial parameters: ``imagenet`` or ``pretrained file``, with file name and digest,
     or ``from scratch``.
 
@@ -39,7 +39,7 @@ class PretrainedRecord:
     sha256: str | None = None
 
 
-FROM_SCRATCH = PretrainedRecord("from scratch")
+FROM_SCRATCH = InitialWeights("from scratch")
 OWN_FILE = "pretrained file"
 
 
@@ -50,7 +50,7 @@ def load_pretrained(
     file: Path | None = None,
     sha256: str | None = None,
     norm: str = "default",
-) -> PretrainedRecord:
+) -> InitialWeights:
     """Load weights into ``model.extractor``, in place, and return their origin; the classifier is unchanged.
 
     ``mode`` is ``none`` (do nothing), ``imagenet`` (weights must be found) or ``auto`` (use them if found). The weights
@@ -71,7 +71,7 @@ def load_pretrained(
     network, published = NETWORKS.get(name), imagenet_file(name, norm)
     _load(model, found.path, found.tensors, [f"{name}." for name in (network.output, network.head) if name])
     is_imagenet = published is not None and (mode == IMAGENET or found.digest.startswith(_digits_in(published.name)))
-    return PretrainedRecord(IMAGENET if is_imagenet else OWN_FILE, found.path.name, found.digest)
+    return InitialWeights(IMAGENET if is_imagenet else OWN_FILE, found.path.name, found.digest)
 
 
 class Weights(NamedTuple):

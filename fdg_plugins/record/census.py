@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError
 from fdg_plugins.messages import CensusReply
+from fdg_plugins.models import InitialWeights
 from fdg_plugins.plugins.versions import OF_SERVER, installed_versions, is_plugin, must_be_equal
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.tasks import DEFAULT_TASK, Task

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a run's record that say what was trained: the method, the initial weights, each round.
+"""The parts of a run's record that say what was trained: the method, and each round.
 
 Units and counts are those of :mod:`fdg_plugins.record.run_record`.
 """
@@ -30,15 +30,6 @@ class Method(Recorded):
     aggregator: str
     settings: dict[str, Any]
     objective: dict[str, Any] = pydantic.Field(default_factory=lambda: {"name": "erm"})
-
-
-class InitialWeights(Recorded):
-    """The origin of the initial parameters: ``imagenet`` or ``pretrained file``, with file name and SHA-256, or
-    ``from scratch``."""
-
-    label: str
-    file: str | None = None
-    sha256: str | None = None
 
 
 class LocalRecord(Recorded):

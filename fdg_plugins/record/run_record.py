@@ -16,7 +16,8 @@ import numpy as np
 import pydantic
 
 from fdg_plugins.messages import CensusReply, Evaluation, ModelScores
-from fdg_plugins.record.round_record import InitialWeights, Judgement, Method, Recorded, RoundRecord
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import Judgement, Method, Recorded, RoundRecord
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import Counts, ScoreKind, SumAndCount, Task
 

@@ -14,7 +14,7 @@ from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
-from fdg_plugins.models import PretrainedRecord, load_pretrained, parameter_kinds
+from fdg_plugins.models import InitialWeights, load_pretrained, parameter_kinds
 from fdg_plugins.models.batch_norm import MEAN, VARIANCE, NormLayer, norm_layers
 from fdg_plugins.objectives import Exchange, image_shape, make_objective
 from fdg_plugins.objectives.network import (
@@ -109,7 +109,7 @@ class Start(NamedTuple):
     """
 
     model: GlobalModel
-    weights: PretrainedRecord
+    weights: InitialWeights
     exchange: Exchange | None
     last_layer: tuple[str, str]
 

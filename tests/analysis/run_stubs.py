@@ -9,7 +9,8 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.lab.analysis import Run, Table
 from fdg_plugins.messages import CensusReply, Evaluation
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.settings.protocol import Protocol
 from tests.controllers import federation_stubs
 

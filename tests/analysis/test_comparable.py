@@ -9,7 +9,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, run
 
 # How a centralised run trains, in the words of the protocol: other rounds and rates than the federated ones.

@@ -10,7 +10,8 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import Run, build_sites_table, build_table
 from fdg_plugins.lab.analysis.facts import absences, commonest_at_sites, commonest_in_domains, noised, notes_on_runs
 from fdg_plugins.lab.analysis.papers import departures, printed_rows
-from fdg_plugins.record.round_record import InitialWeights, LocalRecord
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import LocalRecord
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
 from tests.analysis.test_comparable import reference_run
 from tests.analysis.test_sites import SOURCES, skewed

@@ -11,7 +11,8 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run, Table, build_sites_table, is_of_sites
 from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLISHED, printed_cells
 from fdg_plugins.messages import ScoreSum
-from fdg_plugins.record.round_record import InitialWeights, Method
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_record import PersonalScores
 from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, census_reply, fedomg, lines, run, text_rows

@@ -20,7 +20,8 @@ from nvflare.apis.wf_comm_spec import WFCommSpec
 
 from fdg_plugins.controllers.reception import expectations
 from fdg_plugins.messages import CensusReply, Evaluation, TrainReport
-from fdg_plugins.record.round_record import AggregationRecord, InitialWeights, LocalRecord, Method, RoundRecord
+from fdg_plugins.models import InitialWeights
+from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, Method, RoundRecord
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import Protocol
 

@@ -20,6 +20,7 @@ from fdg_plugins.controllers import tracking
 from fdg_plugins.controllers.run_files import keep_results
 from fdg_plugins.controllers.tracking import Tracker, evaluation_scalars, round_scalars
 from fdg_plugins.errors import DataError, FDGError, SettingsError
+from fdg_plugins.models import InitialWeights
 from fdg_plugins.record.checkpoint import (
     CHECKPOINT_FILE,
     Checkpoint,
@@ -27,7 +28,7 @@ from fdg_plugins.record.checkpoint import (
     other_arithmetic,
     read_checkpoint,
 )
-from fdg_plugins.record.round_record import AggregationRecord, InitialWeights
+from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import (

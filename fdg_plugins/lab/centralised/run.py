@@ -27,7 +27,7 @@ from fdg_plugins.objectives.exchange import PayloadValidator
 from fdg_plugins.plugins.versions import code_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.record.census import new_record, take_census
-from fdg_plugins.record.round_record import InitialWeights, LocalRecord, Method, RoundRecord
+from fdg_plugins.record.round_record import LocalRecord, Method, RoundRecord
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import Choice, RunRecord, pooled_sums
 from fdg_plugins.settings.defaults import domains_of_sites
@@ -64,7 +64,7 @@ def run_centralised(plan: Plan, config: SiteConfig, cache: Path | None, folder: 
     start = initial_model(protocol, len(federation.classes), len(federation.sources))
     method = Method(aggregator=type(plan.algorithm).__name__, settings=plan.settings())
     code = code_of(protocol.uses, ())
-    record = new_record(federation, protocol, method, InitialWeights(**vars(start.weights)), code)
+    record = new_record(federation, protocol, method, start.weights, code)
     kind = _Run if pools else _AloneRun
     return kind(plan, sessions, record, folder).carry_out(start.model)
 
