@@ -6,9 +6,9 @@ The file is keyed by site name, because all sites of a simulator share one file:
 (:data:`FROM_ENVIRONMENT`: ``FDG_DATA_ROOT``, ``FDG_DEVICE`` and so on), else from the defaults.
 """
 
+import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ import torch
 from pydantic import Field, StringConstraints
 
 from fdg_plugins.errors import DataError, SettingsError, first_problem, shorten
-from fdg_plugins.storage import read_json, user_path, write_json
+from fdg_plugins.storage import user_path, write_json
 
 FILE_NAME = "fdg_site.json"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # set by an operator, or by FLARE for a job that asks for GPUs; numbered from 0
@@ -152,23 +152,15 @@ def _variable(field: str) -> str:
     return f"FDG_{field.upper()}"
 
 
+_parsed = lru_cache(maxsize=1)(json.loads)  # the sites of a simulation, which may be thousands, share one content
+
+
 def _content(path: Path) -> Any:
     try:
-        found = path.stat() if path.is_file() else None
-        return _read(_File(path, found and (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)))
-    except DataError as error:
-        raise DataError(str(error), public="its config cannot be read as JSON.") from error
-
-
-@dataclass(frozen=True)
-class _File:
-    path: Path = field(compare=False)  # the sites of a simulation, which may be thousands, have links to one file
-    state: tuple[int, ...] | None
-
-
-@lru_cache(maxsize=1)
-def _read(file: _File) -> Any:
-    return read_json(file.path)
+        return _parsed(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        text = f"file {path} cannot be read as JSON: {error}."
+        raise DataError(text, public="its config cannot be read as JSON.") from error
 
 
 def _entry(site: str, content: Any, path: Path, *, shared: bool) -> dict[str, Any]:

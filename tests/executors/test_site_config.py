@@ -4,7 +4,6 @@
 import json
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.settings import site_config
 from fdg_plugins.settings.protocol import OTHER_VARIABLES
 from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, SiteConfig, read_site_config, update_site_config
-from fdg_plugins.storage import read_json
 
 ENVIRONMENT = {"FDG_DATA_ROOT": "/env", "FDG_DEVICE": "cpu", "FDG_WORKERS": "2", "FDG_THREADS": "3"}
 
@@ -51,18 +49,14 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
         read_site_config("photo", file, {}, shared=False)
 
 
-def test_links_to_one_file_are_read_once_until_it_changes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As thousands of simulated sites have them."""
-    reads = Mock(wraps=read_json)
-    monkeypatch.setattr(site_config, "read_json", reads)
+def test_the_sites_of_one_file_parse_it_once_until_it_changes(file: Path) -> None:
+    """As thousands of simulated sites have it."""
     write(file, {"photo": {"workers": 1}, "sketch": {"workers": 2}})
-    other = file.with_name("link.json")
-    other.hardlink_to(file)
-    assert read_site_config("photo", file, {}).workers == 1
-    assert read_site_config("sketch", other, {}).workers == 2
-    reads.assert_called_once_with(file)
+    before = site_config._parsed.cache_info().misses
+    assert [read_site_config(site, file, {}).workers for site in ("photo", "sketch")] == [1, 2]
+    assert site_config._parsed.cache_info().misses == before + 1
     write(file, {"sketch": {"workers": 3, "domain": "sketch"}})
-    assert read_site_config("sketch", other, {}).workers == 3
+    assert read_site_config("sketch", file, {}).workers == 3
 
 
 @pytest.mark.parametrize(
