@@ -17,7 +17,7 @@ from fdg_plugins.data.stand_in import write_stand_in
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.engine.workflow import arguments_of, find_workflow
-from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
+from fdg_plugins.lab.poc.kits import Project, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import launched, participant_environment
 from fdg_plugins.record.run_files import RESULTS_FILE
 from fdg_plugins.record.run_record import RunRecord
@@ -57,7 +57,7 @@ def run(options: Options, folder: Path, jobs: Path, say: Callable[[str], None]) 
     data = write_stand_in(folder / "data", images_per_class=IMAGES_PER_CLASS)
     with _environment(folder):
         provision(project, folder)
-        configure(project, folder, SiteData(root=data))
+        configure(project, folder, root=data)
         with launched(project, folder):
             samples = _Samples(folder, project, options)
             with _submitted(job, folder, project) as submission:

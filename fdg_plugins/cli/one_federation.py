@@ -23,7 +23,7 @@ from fdg_plugins.cli.submit import COMPLETED, follow
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.sessions import Server
 from fdg_plugins.lab.engine.workflow import sites_of
-from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, read_project
+from fdg_plugins.lab.poc.kits import Project, configure, provision, read_project
 from fdg_plugins.lab.poc.processes import CONSOLE_LOG, launched
 from fdg_plugins.lab.sweep.machine import RESULTS
 from fdg_plugins.lab.sweep.run import LOG_FILE
@@ -90,7 +90,7 @@ def running(project: Project, folder: Path, log: Path) -> Iterator[None]:
     for site in project.sites:
         # Without an entry, a site takes its domain from its name, and all else from the environment.
         write_json(folder / site / "local" / FILE_NAME, {})
-    configure(project, folder, SiteData())
+    configure(project, folder)
     for participant in (project.server["name"], *project.sites):
         (folder / participant / CONSOLE_LOG).symlink_to(log)
     with launched(project, folder):

@@ -62,7 +62,7 @@ def start(
     if not provisioned:
         say(f"provisioning {project.content['name']} into {folder}")
         kits.provision(project, folder)
-    kits.configure(project, folder, kits.SiteData(domains, chosen.root, chosen.file))
+    kits.configure(project, folder, domains, chosen.root, chosen.file)
     launch(project, folder)
     say(f"ready: server on ports {project.ports[0]} and {project.ports[1]}, sites {', '.join(project.sites)}")
     say(f"people: {', '.join(str(folder / person) for person in project.people)}")

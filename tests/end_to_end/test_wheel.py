@@ -60,11 +60,10 @@ def test_it_writes_the_jobs_and_runs_one(installed: Path, tmp_path: Path) -> Non
 def test_it_provisions_a_federation(installed: Path, tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\n"
-        "from fdg_plugins.lab.poc.kits import SiteData, configure, provision\n"
-        "from fdg_plugins.lab.poc.kits import read_project\n"
+        "from fdg_plugins.lab.poc.kits import configure, provision, read_project\n"
         "project = read_project(9000)\n"
         "provision(project, Path.cwd())\n"
-        "configure(project, Path.cwd(), SiteData())\n"
+        "configure(project, Path.cwd())\n"
     )
     python(tmp_path, "-c", code, packages=installed)
     assert json.loads((tmp_path / "sketch" / "local" / "fdg_site.json").read_text())["sketch"]["domain"] == "sketch"

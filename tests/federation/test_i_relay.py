@@ -11,7 +11,7 @@ import pytest
 import yaml
 from nvflare.fuel.hci.client import file_transfer
 
-from fdg_plugins.lab.poc.kits import Project, SiteData, configure, provision, store_below
+from fdg_plugins.lab.poc.kits import Project, configure, provision, store_below
 from fdg_plugins.lab.poc.processes import launched, participant_environment, start_participant
 from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
@@ -54,7 +54,7 @@ def relayed(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Iterat
     ports, (relay_port, _) = free_ports(), free_ports()
     project = local_project(ports, relay_port)
     provision(project, folder)
-    configure(project, folder, SiteData(root=data_root))
+    configure(project, folder, root=data_root)
     server = folder / "server"
     edit_json(server / "local" / "resources.json", partial(store_below, server))
     for site in project.sites:

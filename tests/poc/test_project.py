@@ -16,7 +16,6 @@ from fdg_plugins.lab.poc.kits import (
     PROJECT_FILE,
     PROVISION,
     STATE_FILE,
-    SiteData,
     configure,
     known_project,
     provision,
@@ -26,6 +25,7 @@ from fdg_plugins.lab.poc.processes import check_port, end_all
 from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT, MARK, processes_below
 from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
+from fdg_plugins.storage import read_json, write_json
 from tests.cli.commands import check_refusal, fdg
 from tests.own_drawings import draw_own
 
@@ -40,10 +40,15 @@ def test_the_project_is_that_which_flares_tools_are_given_or_has_other_sites() -
     assert organisations == ["museum", "museum", "studio", "studio", "museum"]
 
 
-def test_a_site_that_shares_a_domain_is_told_its_part() -> None:
-    data = SiteData(domains_of_sites("vlcs", {"sites": 4}))
-    assert data.entry("voc2007-2of2") == {"domain": "voc2007", "part": "2/2"}
-    assert data.entry("sun09") == {"domain": "sun09"}
+def test_a_site_that_shares_a_domain_is_told_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    domains = domains_of_sites("vlcs", {"sites": 4})
+    monkeypatch.setattr(kits, "harden", lambda *_: None)
+    for site in domains:
+        write_json(tmp_path / site / "local" / FILE_NAME, {})
+    configure(read_project(sites=[*domains]), tmp_path, domains)
+    told = {site: read_json(tmp_path / site / "local" / FILE_NAME)[site] for site in domains}
+    assert told["voc2007-2of2"] == {"domain": "voc2007", "part": "2/2"}
+    assert told["sun09"] == {"domain": "sun09"}
 
 
 def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
@@ -96,7 +101,7 @@ def test_a_site_may_have_any_name_and_the_key_of_the_authority_is_beside_the_kit
     sites = ["photo", "provision", "startup", "federation"]
     project, folder = read_project(9000, None, sites), tmp_path / "federation"
     provision(project, folder)
-    configure(project, folder, SiteData())
+    configure(project, folder)
     for name in sites:
         assert (folder / name / "startup" / "fed_client.json").is_file()
         assert (folder / name / "local" / FILE_NAME).is_file()
@@ -130,10 +135,10 @@ def test_a_site_whose_script_was_run_by_hand_is_found_and_ended(tmp_path: Path) 
 def test_one_domain_of_your_own_is_enough_for_a_site_that_only_evaluates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None
 ) -> None:
-    images, told = draw_own(tmp_path / "ward", domains=("hospital-e",)), list[SiteData]()
+    images, told = draw_own(tmp_path / "ward", domains=("hospital-e",)), list[tuple[object, ...]]()
     for owner, step in ((poc, "check_port"), (poc, "launch"), (kits, "provision")):
         monkeypatch.setattr(owner, step, lambda *_: None)
-    monkeypatch.setattr(kits, "configure", lambda project, folder, data: told.append(data))
+    monkeypatch.setattr(kits, "configure", lambda project, folder, *data: told.append(data))
     assert fdg("poc", "start", tmp_path / "poc", "--dataset", images).exit_code == 0
-    assert (told[0].domains, told[0].root) == ({"hospital-e": "hospital-e"}, images)
+    assert told == [({"hospital-e": "hospital-e"}, images, None)]
     check_refusal(fdg("poc", "start", tmp_path / "poc", "--dataset", images, "--sites", 3), "at least 3 domains")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import pydantic
@@ -86,27 +87,6 @@ def known_project(folder: Path, port: int | None = None, sites: Sequence[str] | 
     return project
 
 
-class SiteData(NamedTuple):
-    """Where the images of the sites are.
-
-    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites.
-    ``file``: the file that describes the images, if it is not in the data root.
-    """
-
-    domains: Mapping[str, str] = {}
-    root: Path | None = None
-    file: Path | None = None
-
-    def entry(self, site: str) -> dict[str, str]:
-        """Return what the options say about a site's data, in the form of its config."""
-        paths = {"data_root": self.root, "dataset_file": self.file}
-        known = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
-        domain = self.domains.get(site)
-        part = None if domain in (None, site) else split_site(site)[1]
-        own = {"domain": domain, "part": part and "/".join(map(str, part))}
-        return {**{name: text for name, text in own.items() if text}, **known}
-
-
 def provision_kits(project: Mapping[str, Any], folder: Path) -> Path:
     """Provision a project, as its YAML file says it, below ``folder``; return the folder that holds the kits.
 
@@ -136,9 +116,20 @@ def provision(project: Project, folder: Path) -> None:
     write_json(folder / STATE_FILE, State(ports=project.ports, sites=project.sites).model_dump(mode="json"))
 
 
-def configure(project: Project, folder: Path, data: SiteData) -> None:
-    """Write every participant's local policy and config; what an operator has added there stays."""
-    server = folder / project.server["name"]
+def configure(
+    project: Project,
+    folder: Path,
+    domains: Mapping[str, str] = MappingProxyType({}),
+    root: Path | None = None,
+    file: Path | None = None,
+) -> None:
+    """Write every participant's local policy and config; what an operator has added there stays.
+
+    ``domains``: the domain of each site, as far as known. ``root``: the data root of all sites. ``file``: the file that
+    describes the images, if it is not in the data root.
+    """
+    server, paths = folder / project.server["name"], {"data_root": root, "dataset_file": file}
+    of_all = {name: str(path.resolve()) for name, path in paths.items() if path is not None}
 
     def adjust(resources: dict[str, Any]) -> None:
         resources["servers"][0]["heart_beat_timeout"] = HEARTBEAT_TIMEOUT_S
@@ -147,10 +138,13 @@ def configure(project: Project, folder: Path, data: SiteData) -> None:
     harden(server, adjust)
     for site in project.sites:
         harden(folder / site)
-        path = folder / site / "local" / FILE_NAME
-        first = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
-        if asked := {**first, **data.entry(site)}:
-            update_site_config(path, site, asked)
+        path, domain = folder / site / "local" / FILE_NAME, domains.get(site)
+        part = None if domain in (None, site) else split_site(site)[1]
+        own: dict[str, Any] = {} if path.exists() else {"domain": site, "device": "auto", "threads": 1}
+        own |= {} if domain is None else {"domain": domain}
+        own |= {} if part is None else {"part": "/".join(map(str, part))}
+        if own | of_all:
+            update_site_config(path, site, own | of_all)
 
 
 def store_below(server: Path, resources: dict[str, Any]) -> None:
