@@ -57,7 +57,7 @@ class Rounds:
             *self._requests(TASK_EVALUATE, judges, number, answers.take_score),
         ]
         bytes_down = self.sender.bytes_down - sent_before + self._bytes_beside(drawn)
-        answers.failures |= self._ask(requests, TASK_TRAIN)
+        self._ask(requests, TASK_TRAIN)
         answers.not_finite |= self.messenger.not_finite
         self._raise_if_broken()
         # The evaluation covers the model as sent, so record it, and keep the model if it is the best, before the step.
@@ -124,8 +124,8 @@ class Rounds:
     def _taking_part(self, sites: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(site for site in sites if site not in self.record.left_out)
 
-    def _ask(self, requests: list[Request], task: str = "") -> dict[str, str]:
-        """Ask the sites; return the reason for each failure, and record the sites that take no further part.
+    def _ask(self, requests: list[Request], task: str = "") -> None:
+        """Ask the sites; record the reason for each failure, and the sites that take no further part.
 
         ``task``: the one whose stragglers are waited for no longer than the protocol's ``patience``.
         """
@@ -137,7 +137,8 @@ class Rounds:
         for site, reason in sorted(self.messenger.departed.items()):
             if site in self.record.census:
                 self.record.left_out.setdefault(site, f"takes no further part: {reason}")
-        return failures
+        before = f"{task}: " if task in (TASK_STATISTICS, TASK_PROBE) else ""
+        self.answers.failures |= {site: f"{before}{reason}" for site, reason in failures.items()}
 
     def _reestimate(self, number: int, sites: tuple[str, ...]) -> None:
         """Measure the model's normalization statistics anew at ``sites``, where the protocol says so.
@@ -149,10 +150,10 @@ class Rounds:
         num_train = {site: self.record.census[site].num_train for site in sites}
         found = SiteStatistics(self.model.reestimated, num_train, self.protocol.outlier_ratio)
         requests = self._requests(TASK_STATISTICS, sites, number, found.take, exchanged=False)
-        failures = self._ask(requests, TASK_STATISTICS)
+        self._ask(requests, TASK_STATISTICS)
         for site, reason in found.refuse_outliers().items():
             self.messenger.warning(f"site {site}: statistics refused: {reason}")
-            failures[site] = reason
+            self.answers.failures[site] = f"{TASK_STATISTICS}: {reason}"
         self.answers.bytes_up += found.num_bytes
         try:
             self._check_enough(found.sites, "usable statistics came")
@@ -162,15 +163,13 @@ class Rounds:
         else:
             self.answers.statistics = found.sites
             self.run.save_last()
-        self.answers.failures |= {site: f"{TASK_STATISTICS}: {reason}" for site, reason in failures.items()}
 
     def _probe(self, number: int, drawn: tuple[str, ...]) -> None:
         """Request the reports that the method needs before training."""
         if self.exchange is None or self.exchange.phase != TASK_PROBE:
             return
         take = partial(self.answers.take_report, TASK_PROBE)
-        failures = self._ask(self._requests(TASK_PROBE, drawn, number, take), TASK_PROBE)
-        self.answers.failures |= {site: f"{TASK_PROBE}: {reason}" for site, reason in failures.items()}
+        self._ask(self._requests(TASK_PROBE, drawn, number, take), TASK_PROBE)
         self._raise_if_broken()
         self._refuse_reports()
         self.exchange.finish(self.answers.reports)
