@@ -76,12 +76,7 @@ class JobSource:
 
 
 class FolderJob(JobSource):
-    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command.
-
-    ``is_written``: whether it is that of the run already.
-    """
-
-    is_written = False
+    """A job folder; what is to differ from it is set by ``FDG_*`` variables, as for the bare command."""
 
     def __init__(self, asked: Asked, environment: Mapping[str, str], shell: Mapping[str, str]) -> None:
         self._folder = Path(asked.what)
@@ -115,7 +110,7 @@ class FolderJob(JobSource):
 
     def _copy(self, folder: Path) -> None:
         """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""
-        if self.is_written:
+        if self._folder.absolute() == folder / JOB:  # that of a run which is resumed
             return
         try:
             shutil.copytree(self._folder, folder / JOB, ignore=shutil.ignore_patterns("__pycache__"))
@@ -248,5 +243,5 @@ def kept_source(folder: Path, kept: KeptRun, environment: Mapping[str, str]) -> 
         read_plan(folder / JOB)  # whose plug-in files are loaded
         return JobSource(kept.title, kept, {**before, **environment, **kept.variables})
     source = FolderJob(Asked(str(folder / JOB)), {**before, **environment}, kept.variables)
-    source.run, source.title, source.is_written = kept, kept.title, True
+    source.run, source.title = kept, kept.title
     return source
