@@ -70,25 +70,24 @@ def make_plans(
     objective = sorted({setting for name in OBJECTIVES for setting in objective_settings(name)})
     given = environment_settings(environment)
     names = flat_names(aggregator.settings(), given)
-    base = part_settings(job, [], [], "config of the job, protocol")
+    base = part_settings(job, [], [], "config of the job, protocol").protocol
     drawn = part_settings(stand_in, names, objective, "config of the job, stand_in_protocol")
     operator = part_settings(given, names, objective, "environment, FDG_*")
-    return Plans(*(_plan(base, layer, operator, aggregator) for layer in (Overrides({}, {}, {}), drawn)))
+    both = Overrides(*(before | after for before, after in zip(drawn, operator, strict=True)))
+    return Plans(_plan(base, operator, aggregator), _plan(base, both, aggregator))
 
 
-def _plan(base: Overrides, layer: Overrides, operator: Overrides, aggregator: UpdateAggregator) -> Plan:
-    protocol = make_protocol([base.protocol, layer.protocol, operator.protocol])
+def _plan(base: Mapping[str, Any], changes: Overrides, aggregator: UpdateAggregator) -> Plan:
+    protocol = make_protocol([base, changes.protocol])
     name = make_objective(protocol.objective).name
-    for part in (layer, operator):
-        check_unshared(part.aggregator, objective_settings(name), "config of the job, or environment")
-    overridden = read_settings(name, {**layer.objective, **operator.objective})
-    objective = make_objective({**protocol.objective, **overridden}).settings()
+    check_unshared(changes.aggregator, objective_settings(name), "config of the job, or environment")
+    objective = make_objective({**protocol.objective, **read_settings(name, changes.objective)}).settings()
     protocol = protocol.model_copy(update={"objective": objective})
     NETWORKS.get(protocol.model)
     spec = dataset_spec(protocol.dataset)
     check_preset(protocol.preset, spec)
     _check_fits(protocol, spec)
-    rule = aggregator.configured({**layer.aggregator, **operator.aggregator})
+    rule = aggregator.configured(changes.aggregator)
     check_fit(protocol, rule)
     return Plan(protocol, rule)
 
