@@ -23,9 +23,8 @@ from fdg_plugins.lab.poc.kits import (
 )
 from fdg_plugins.lab.poc.processes import check_port, end_all
 from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT, MARK, processes_below
-from fdg_plugins.settings.defaults import domains_of_sites
 from fdg_plugins.settings.site_config import FILE_NAME
-from fdg_plugins.storage import read_json, write_json
+from fdg_plugins.storage import read_json
 from tests.cli.commands import check_refusal, fdg
 from tests.own_drawings import draw_own
 
@@ -38,17 +37,6 @@ def test_the_project_is_that_which_flares_tools_are_given_or_has_other_sites() -
     assert (project.sites, project.ports) == (("a", "b", "c", "d", "e"), (9000, 9001))
     organisations = [each["org"] for each in project.content["participants"] if each["type"] == "client"]
     assert organisations == ["museum", "museum", "studio", "studio", "museum"]
-
-
-def test_a_site_that_shares_a_domain_is_told_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    domains = domains_of_sites("vlcs", {"sites": 4})
-    monkeypatch.setattr(kits, "harden", lambda *_: None)
-    for site in domains:
-        write_json(tmp_path / site / "local" / FILE_NAME, {})
-    configure(read_project(sites=[*domains]), tmp_path, domains)
-    told = {site: read_json(tmp_path / site / "local" / FILE_NAME)[site] for site in domains}
-    assert told["voc2007-2of2"] == {"domain": "voc2007", "part": "2/2"}
-    assert told["sun09"] == {"domain": "sun09"}
 
 
 def test_a_folder_keeps_its_ports_and_sites(tmp_path: Path) -> None:
@@ -97,14 +85,17 @@ def test_a_wrong_request_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_site_may_have_any_name_and_the_key_of_the_authority_is_beside_the_kits(tmp_path: Path) -> None:
-    sites = ["photo", "provision", "startup", "federation"]
+def test_a_site_may_have_any_name_is_told_its_part_and_the_key_of_the_authority_is_beside_the_kits(
+    tmp_path: Path,
+) -> None:
+    sites = ["photo", "provision", "startup", "federation", "voc2007-2of2"]
     project, folder = read_project(9000, None, sites), tmp_path / "federation"
     provision(project, folder)
-    configure(project, folder)
-    for name in sites:
-        assert (folder / name / "startup" / "fed_client.json").is_file()
-        assert (folder / name / "local" / FILE_NAME).is_file()
+    configure(project, folder, {"photo": "photo", "voc2007-2of2": "voc2007"})
+    told = {name: read_json(folder / name / "local" / FILE_NAME)[name] for name in sites}
+    assert told["photo"] == {"domain": "photo", "device": "auto", "threads": 1}
+    assert told["voc2007-2of2"] == {**told["photo"], "domain": "voc2007", "part": "2/2"}
+    assert all((folder / name / "startup" / "fed_client.json").is_file() for name in sites)
     assert (folder / PROVISION).stat().st_mode & 0o077 == 0
     assert list((folder / PROVISION).rglob("cert.json"))
 
