@@ -18,7 +18,8 @@ import torch
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.reception import SiteStatistics
-from fdg_plugins.data import SharedDomains, reported_batches
+from fdg_plugins.data import SharedDomains
+from fdg_plugins.data.images import reported_batches
 from fdg_plugins.errors import FDGError
 from fdg_plugins.methods.fediir import classifier_parameters, gradient_report
 from fdg_plugins.models import ExtractorClassifier

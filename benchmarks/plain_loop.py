@@ -16,15 +16,9 @@ from pathlib import Path
 import torch
 from cases.plain_loop import evaluate_plainly, train_plainly
 
-from fdg_plugins.data import (
-    DomainData,
-    Sample,
-    dataset_spec,
-    evaluation_batches,
-    find_data_root,
-    open_domain,
-    training_epochs,
-)
+from fdg_plugins.data import DomainData, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data.images import evaluation_batches, training_epochs
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.settings.protocol import Protocol
 

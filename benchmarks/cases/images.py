@@ -19,9 +19,10 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from cases.measure import Goal, Row, interleave, lap
-from fdg_plugins.data import PACS, DomainData, open_domain, training_epochs
+from fdg_plugins.data import PACS, DomainData, open_domain
 from fdg_plugins.data.augmentation import IMAGENET_DEVIATION, IMAGENET_MEAN
 from fdg_plugins.data.image_files import ImageFiles
+from fdg_plugins.data.images import training_epochs
 from fdg_plugins.data.stand_in import draw
 
 DOMAIN = "photo"

@@ -14,41 +14,20 @@ names (``listing``, ``pairs``) or read as a whole (``published``), split (``spli
 make datasets of samples, and ``images`` makes batches. Only files below the data root are read.
 """
 
-from fdg_plugins.data.augmentation import AugmentationRanges
 from fdg_plugins.data.catalogue import DATASETS, PACS, dataset_spec
-from fdg_plugins.data.domains import (
-    DomainData,
-    SharedDomains,
-    check_images,
-    find_data_root,
-    open_domain,
-    without_damaged,
-)
-from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
+from fdg_plugins.data.domains import DomainData, SharedDomains, find_data_root, open_domain
 from fdg_plugins.data.own_files import own_data
-from fdg_plugins.data.specs import AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, Sample, SegmentationSpec
-from fdg_plugins.data.splits import Partition
+from fdg_plugins.data.specs import DatasetSpec, SegmentationSpec
 
 __all__ = [
     "DATASETS",
     "PACS",
-    "AttributeSpec",
-    "AugmentationRanges",
     "DatasetSpec",
     "DomainData",
-    "Partition",
-    "PublishedSpec",
-    "RotatedSpec",
-    "Sample",
     "SegmentationSpec",
     "SharedDomains",
-    "check_images",
     "dataset_spec",
-    "evaluation_batches",
     "find_data_root",
     "open_domain",
     "own_data",
-    "reported_batches",
-    "training_epochs",
-    "without_damaged",
 ]

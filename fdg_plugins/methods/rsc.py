@@ -21,7 +21,8 @@ from typing import Literal
 import torch
 from torch import nn
 
-from fdg_plugins.models import ExtractorClassifier, check_pooled
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.registry import check_pooled
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Tensors
 from fdg_plugins.objectives.objective import LocalObjective, Objective, SiteRound, evaluating

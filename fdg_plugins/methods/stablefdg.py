@@ -38,7 +38,8 @@ from fdg_plugins.core.style import (
     spread_centres,
     styles_of,
 )
-from fdg_plugins.models import ExtractorClassifier, check_pooled
+from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models.registry import check_pooled
 from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
 from fdg_plugins.objectives.erm import LocalRisk
 from fdg_plugins.objectives.exchange import Exchange, PayloadValidator, SiteReport, Tensors

@@ -30,29 +30,14 @@ file; nothing is ever downloaded.
 
 from fdg_plugins.models.network import Network, network_of
 from fdg_plugins.models.networks import NETWORKS
-from fdg_plugins.models.pretrained import InitialWeights, load_pretrained, read_weights
-from fdg_plugins.models.registry import (
-    HEADS,
-    ExtractorClassifier,
-    build_model,
-    check_features,
-    check_pooled,
-    model_names,
-    parameter_kinds,
-)
+from fdg_plugins.models.pretrained import InitialWeights
+from fdg_plugins.models.registry import ExtractorClassifier, build_model
 
 __all__ = [
-    "HEADS",
     "NETWORKS",
     "ExtractorClassifier",
     "InitialWeights",
     "Network",
     "build_model",
-    "check_features",
-    "check_pooled",
-    "load_pretrained",
-    "model_names",
     "network_of",
-    "parameter_kinds",
-    "read_weights",
 ]

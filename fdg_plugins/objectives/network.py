@@ -6,10 +6,10 @@ from dataclasses import replace
 from fdg_plugins.core.travel import ALL, Rule, Rules, rules_of, with_fixed
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import NETWORKS, ExtractorClassifier, build_model, check_features
+from fdg_plugins.models import NETWORKS, ExtractorClassifier, build_model
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from fdg_plugins.models.batch_norm import MEAN, batch_norm_buffers, batch_norm_layers
-from fdg_plugins.models.registry import is_constant
+from fdg_plugins.models.registry import check_features, is_constant
 from fdg_plugins.objectives.erm import make_objective
 from fdg_plugins.objectives.objective import Objective
 from fdg_plugins.settings.protocol import ADAPTERS, Protocol

@@ -14,8 +14,10 @@ from fdg_plugins.core.stored import Values, whole
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.errors import FDGError
 from fdg_plugins.flare.stored_tensor import size_of
-from fdg_plugins.models import InitialWeights, load_pretrained, parameter_kinds
+from fdg_plugins.models import InitialWeights
 from fdg_plugins.models.batch_norm import MEAN, VARIANCE, NormLayer, norm_layers
+from fdg_plugins.models.pretrained import load_pretrained
+from fdg_plugins.models.registry import parameter_kinds
 from fdg_plugins.objectives import Exchange, image_shape, make_objective
 from fdg_plugins.objectives.network import (
     adapt_model,

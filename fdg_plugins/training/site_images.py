@@ -8,22 +8,12 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.data import (
-    AugmentationRanges,
-    DomainData,
-    Partition,
-    Sample,
-    SharedDomains,
-    check_images,
-    dataset_spec,
-    evaluation_batches,
-    find_data_root,
-    open_domain,
-    reported_batches,
-    training_epochs,
-    without_damaged,
-)
-from fdg_plugins.data.splits import EQUAL_PARTS, MIX
+from fdg_plugins.data import DomainData, SharedDomains, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data.augmentation import AugmentationRanges
+from fdg_plugins.data.domains import check_images, without_damaged
+from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
+from fdg_plugins.data.specs import Sample
+from fdg_plugins.data.splits import EQUAL_PARTS, MIX, Partition
 from fdg_plugins.errors import Stopped
 from fdg_plugins.settings.defaults import allotted_sites
 from fdg_plugins.settings.protocol import Protocol

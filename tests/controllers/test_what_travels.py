@@ -12,7 +12,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.reception import SiteStatistics
-from fdg_plugins.data import open_domain, reported_batches
+from fdg_plugins.data import open_domain
+from fdg_plugins.data.images import reported_batches
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.messages import TASK_EVALUATE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.models import build_model

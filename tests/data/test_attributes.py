@@ -9,9 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from fdg_plugins.data import DomainData, Sample, evaluation_batches, open_domain, reported_batches, training_epochs
+from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.data.catalogue import CELEBA
+from fdg_plugins.data.images import evaluation_batches, reported_batches, training_epochs
 from fdg_plugins.data.listing import list_domain
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.lab.preparation.prepare import prepare
 from tests.data.conftest import move_out, refused
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from nvflare.apis.utils.format_check import name_check
 
-from fdg_plugins.data import DATASETS, DatasetSpec, RotatedSpec, SegmentationSpec, dataset_spec
+from fdg_plugins.data import DATASETS, DatasetSpec, SegmentationSpec, dataset_spec
 from fdg_plugins.data.catalogue import origin_of
 from fdg_plugins.data.published import MNIST_PARTS
-from fdg_plugins.data.specs import ImageFolderSpec
+from fdg_plugins.data.specs import ImageFolderSpec, RotatedSpec
 from fdg_plugins.errors import SettingsError
 
 WHOLE: dict[str, Any] = {

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from fdg_plugins.data import PACS, DomainData, check_images, open_domain, without_damaged
+from fdg_plugins.data import PACS, DomainData, open_domain
 from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
-from fdg_plugins.data.domains import find_damaged
+from fdg_plugins.data.domains import check_images, find_damaged, without_damaged
 from fdg_plugins.errors import DataError
 from tests.data.conftest import EACH, refused, write_pacs
 

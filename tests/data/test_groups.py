@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdg_plugins.data import PACS, DomainData, Partition, Sample, open_domain, own_data
+from fdg_plugins.data import PACS, DomainData, open_domain, own_data
 from fdg_plugins.data.catalogue import VESSELS
-from fdg_plugins.data.specs import DatasetSpec, Listing
-from fdg_plugins.data.splits import Split, seeded_split, split_of
+from fdg_plugins.data.specs import DatasetSpec, Listing, Sample
+from fdg_plugins.data.splits import Partition, Split, seeded_split, split_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.preparation.facts import likely_groups
 from tests.cli.commands import fdg

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fdg_plugins.core.steps import batches_per_epoch
-from fdg_plugins.data import PACS, DomainData, open_domain, training_epochs
+from fdg_plugins.data import PACS, DomainData, open_domain
 from fdg_plugins.data.augmentation import Epochs, normalised
 from fdg_plugins.data.image_files import Example, ImageFiles
-from fdg_plugins.data.images import shuffled_batches
+from fdg_plugins.data.images import shuffled_batches, training_epochs
 from fdg_plugins.errors import DataError
 from tests.data.conftest import refused
 

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fdg_plugins.data import dataset_spec, evaluation_batches, open_domain, own_data
+from fdg_plugins.data import dataset_spec, open_domain, own_data
+from fdg_plugins.data.images import evaluation_batches
 from fdg_plugins.data.own_files import OwnData
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.methods.fedavg import FedAvgAggregator

@@ -12,9 +12,10 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DomainData, open_domain, training_epochs
+from fdg_plugins.data import DomainData, open_domain
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.domains import find_damaged
+from fdg_plugins.data.images import training_epochs
 from fdg_plugins.lab.preparation.facts import look_at
 from tests.data.conftest import refused
 from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import DomainData, Sample, open_domain, without_damaged
-from fdg_plugins.data.domains import find_damaged
+from fdg_plugins.data import DomainData, open_domain
+from fdg_plugins.data.domains import find_damaged, without_damaged
+from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 from tests.data.conftest import move_out, refused
 from tests.data.pair_drawings import CLASSES, draw_photo, eyes, known

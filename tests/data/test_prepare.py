@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fdg_plugins.data import PACS, check_images, dataset_spec, find_data_root, open_domain
-from fdg_plugins.data.domains import DataRoot
+from fdg_plugins.data import PACS, dataset_spec, find_data_root, open_domain
+from fdg_plugins.data.domains import DataRoot, check_images
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import find_changes, read_manifest, write_manifest

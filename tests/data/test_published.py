@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fdg_plugins.data import DATASETS, PublishedSpec, find_data_root, open_domain, training_epochs
+from fdg_plugins.data import DATASETS, find_data_root, open_domain
 from fdg_plugins.data.catalogue import ROTATED_MNIST, files_of
 from fdg_plugins.data.image_files import ImageArray
+from fdg_plugins.data.images import training_epochs
 from fdg_plugins.data.published import deal, read_arrays, rotate
+from fdg_plugins.data.specs import PublishedSpec
 from fdg_plugins.lab.preparation.checks import count_images
 from tests.data.conftest import move_out, refused
 from tests.data.published import write_idx

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from fdg_plugins.data import DomainData, Partition, SharedDomains, dataset_spec, open_domain
-from fdg_plugins.data.splits import KINDS
+from fdg_plugins.data import DomainData, SharedDomains, dataset_spec, open_domain
+from fdg_plugins.data.splits import KINDS, Partition
 from fdg_plugins.errors import SettingsError
 
 SITES, LEAST = 20, 10

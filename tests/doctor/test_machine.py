@@ -14,9 +14,10 @@ from nvflare.private.fed.app.simulator.simulator import define_simulator_parser
 from nvflare.private.fed.utils.fed_utils import split_gpus
 from packaging.requirements import Requirement
 
-from fdg_plugins.data import DATASETS, PACS, AttributeSpec
+from fdg_plugins.data import DATASETS, PACS
 from fdg_plugins.data.catalogue import CELEBA, ROTATED_MNIST, files_of
 from fdg_plugins.data.folders import LOCK
+from fdg_plugins.data.specs import AttributeSpec
 from fdg_plugins.data.stand_in import MARKER
 from fdg_plugins.lab.doctor import machine
 from fdg_plugins.lab.doctor.finding import Finding, Status

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from fdg_plugins.data import PACS, evaluation_batches, open_domain
+from fdg_plugins.data import PACS, open_domain
+from fdg_plugins.data.images import evaluation_batches
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.record.run_files import RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.storage import save_tensors, write_json

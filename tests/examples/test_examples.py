@@ -15,7 +15,8 @@ import torch
 from rect4_rounds import Domain, Round, Step, deal, make_domains, play_round
 
 from fdg_plugins.aggregators import AGGREGATORS, make_aggregator
-from fdg_plugins.models import build_model, check_features, check_pooled, parameter_kinds
+from fdg_plugins.models import build_model
+from fdg_plugins.models.registry import check_features, check_pooled, parameter_kinds
 from fdg_plugins.plugins.files import bring_factory, load_file
 from fdg_plugins.testing import AGGREGATOR_CONTRACT
 from tests.aggregators.trained_sites import aggregate, contribution, vector

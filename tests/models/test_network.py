@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.models import HEADS, NETWORKS, Network, build_model, parameter_kinds
-from fdg_plugins.models.registry import PROJECTED
+from fdg_plugins.models import NETWORKS, Network, build_model
+from fdg_plugins.models.registry import HEADS, PROJECTED, parameter_kinds
 from fdg_plugins.testing.inputs import same_bits
 
 NUMBERS = itertools.count()

@@ -12,7 +12,8 @@ import safetensors.torch
 import torch
 
 from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.models import ExtractorClassifier, build_model, load_pretrained
+from fdg_plugins.models import ExtractorClassifier, build_model
+from fdg_plugins.models.pretrained import load_pretrained
 from fdg_plugins.testing.inputs import same_bits
 
 CACHE_NAME = "resnet18-f37072fd.pth"

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 
 from fdg_plugins.controllers.run_files import FILES
-from fdg_plugins.data import AugmentationRanges, DomainData, SharedDomains, dataset_spec, training_epochs
+from fdg_plugins.data import DomainData, SharedDomains, dataset_spec
+from fdg_plugins.data.augmentation import AugmentationRanges
+from fdg_plugins.data.images import training_epochs
 from fdg_plugins.errors import DataError, FDGError
 from fdg_plugins.lab.centralised.algorithm import MOST_STEPS, Algorithm, Batch
 from fdg_plugins.lab.centralised.plan import LEAST_BATCH, Plan

@@ -24,16 +24,18 @@ from packaging.requirements import Requirement
 
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS
 from fdg_plugins.aggregators.weightings import weighting_names
-from fdg_plugins.data import DATASETS, PACS, AttributeSpec, DatasetSpec, PublishedSpec, RotatedSpec, dataset_spec
+from fdg_plugins.data import DATASETS, PACS, DatasetSpec, dataset_spec
 from fdg_plugins.data.catalogue import files_of
 from fdg_plugins.data.folders import MANIFEST, is_unfinished
 from fdg_plugins.data.own_files import own_data
+from fdg_plugins.data.specs import AttributeSpec, PublishedSpec, RotatedSpec
 from fdg_plugins.data.stand_in import cache_folder, is_stand_in
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.doctor.finding import Finding, Status, findings_of, gibibytes, ok, problem, warning
 from fdg_plugins.lab.sweep.machine import available_cores, sites_at_once, visible_gpus
 from fdg_plugins.lab.sweep.prepare import check_machine
-from fdg_plugins.models import NETWORKS, model_names, pretrained
+from fdg_plugins.models import NETWORKS, pretrained
+from fdg_plugins.models.registry import model_names
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.own_dataset import shorten_names

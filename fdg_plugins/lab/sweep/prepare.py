@@ -15,7 +15,7 @@ from fdg_plugins.flare.trackers import chosen_tracker
 from fdg_plugins.lab.sweep.execute import Store
 from fdg_plugins.lab.sweep.jobs import base_settings, canonical_name, is_reference, make_job, settings_of
 from fdg_plugins.lab.sweep.plan import DataFound, PlannedRun, Request, SweepFile, as_json, run_name, split_key
-from fdg_plugins.models import read_weights
+from fdg_plugins.models.pretrained import read_weights
 from fdg_plugins.objectives.network import check_brought_network, check_network
 from fdg_plugins.plugins.composition import BASE
 from fdg_plugins.plugins.own_dataset import DatasetRef
