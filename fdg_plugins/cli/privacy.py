@@ -48,7 +48,9 @@ def privacy(
         accounting.mu_of_equal(rounds, asked)  # refuses a wrong noise multiplier, also where the policy's is larger
         sigma = max(asked, policy.noise_multiplier or asked)
         cost = accounting.epsilon_of_mu(accounting.mu_of_equal(rounds, sigma), delta)
-        say(f"{counted(rounds, 'round')} with noise multiplier {_digits(sigma)}: epsilon {cost:.4g} at delta {delta:g}")
+        # Six digits, rounded up: whoever types them in spends no more than is printed beside them.
+        digits = f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal(sigma).normalize():f}"
+        say(f"{counted(rounds, 'round')} with noise multiplier {digits}: epsilon {cost:.4g} at delta {delta:g}")
         if noise is not None and sigma > noise:
             say(f"the site's policy raises the noise multiplier from {noise:.6g}")
     if past is not None:
@@ -85,8 +87,3 @@ def _show_past(past: Past, rounds: int, sigma: float | None, delta: float) -> No
             left = accounting.releases_left(accounting.composed_mu(spent), sigma, policy.max_epsilon, delta)
             ceiling += f"; {left} more such rounds fit under it"
         say(ceiling)
-
-
-def _digits(noise_multiplier: float) -> str:
-    """Return six digits, rounded up: whoever types them in spends no more than is printed beside them."""
-    return f"{Context(prec=6, rounding=ROUND_CEILING).create_decimal(noise_multiplier).normalize():f}"

@@ -155,11 +155,6 @@ the network's own head (FedIIR, Section 5.1: 512 units for ResNet-18, 2048 for R
 """
 
 
-def model_names() -> tuple[str, ...]:
-    """Return the names that ``build_model`` accepts, sorted; loads no plug-in."""
-    return tuple(sorted(NETWORKS.names()))
-
-
 def build_model(
     name: str,
     num_classes: int,

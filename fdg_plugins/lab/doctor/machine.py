@@ -35,7 +35,6 @@ from fdg_plugins.lab.doctor.finding import Finding, Status, findings_of, gibibyt
 from fdg_plugins.lab.sweep.machine import available_cores, sites_at_once, visible_gpus
 from fdg_plugins.lab.sweep.prepare import check_machine
 from fdg_plugins.models import NETWORKS, pretrained
-from fdg_plugins.models.registry import model_names
 from fdg_plugins.objectives import OBJECTIVES, objective_settings
 from fdg_plugins.plugins.classes import parameters_of
 from fdg_plugins.plugins.own_dataset import shorten_names
@@ -285,7 +284,7 @@ def check_weights(environment: Mapping[str, str]) -> Finding:
         is_file = path.is_file()
         text = f"{path}, named by FDG_PRETRAINED_FILE" + ("" if is_file else ", is not a file")
         return (ok if is_file else problem)(WEIGHTS, text)
-    files = {name: file for name in model_names() if (file := pretrained.imagenet_file(name)) is not None}
+    files = {name: file for name in sorted(NETWORKS.names()) if (file := pretrained.imagenet_file(name)) is not None}
     if found := [f"{name} ({file.name})" for name, file in files.items() if file.is_file()]:
         return ok(WEIGHTS, ", ".join(found))
     name = files["resnet18"].name

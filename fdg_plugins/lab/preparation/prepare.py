@@ -81,11 +81,8 @@ def _put(item: Item, source: Source, target: Path) -> bool:
     refuse_outside(target, place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
     content = item.content(source)
-
-    def is_same() -> bool:
-        return filecmp.cmp(place, path, shallow=False) if content is None else place.read_bytes() == content
-
-    if place.is_file() and not place.is_symlink() and is_same():
+    is_there = place.is_file() and not place.is_symlink()
+    if is_there and (filecmp.cmp(place, path, shallow=False) if content is None else place.read_bytes() == content):
         return False
     part = place.with_name(f".{place.name}.part")
     part.unlink(missing_ok=True)

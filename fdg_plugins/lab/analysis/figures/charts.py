@@ -191,7 +191,7 @@ def of_sites(kind: str, runs: Sequence[Run]) -> tuple[Chart, ...]:
     panels = {target: Panel(f"held out: {target}", kind.removesuffix("s")) for target in material.targets}
     for group, _ in material.groups:
         quantities = pair if _has_both(group, pair) else (alone,)
-        name = f"{kind}-{slug(group.title)}"
+        name = "-".join([kind, *re.sub(r"[^\w.-]", " ", group.title.lower()).split()])  # cosines-fedomg-kappa-0.1
         name = name if name not in charts else f"{name}-{len(charts) + 1}"  # other signs may give an equal name
         rows = [
             row
@@ -213,11 +213,6 @@ def _has_both(group: Group, pair: tuple[str, str]) -> bool:
         if any(abs(value - second.get(site, math.inf)) > SAME for site, value in first.items()):
             return True
     return False
-
-
-def slug(title: str) -> str:
-    """Return a title as a part of a file name: ``fedomg-kappa-0.1``."""
-    return "-".join(re.sub(r"[^\w.-]", " ", title.lower()).split())
 
 
 def _sites(runs: Sequence[Run], quantity: str, panel: Panel) -> Iterator[Row]:
