@@ -2,8 +2,8 @@
 """A run as a real process, of a program in the engine's place: followed, failed, stopped; no process is ever left."""
 
 import io
-import signal
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import pytest
@@ -20,50 +20,45 @@ from tests.engine.engine_stubs import ROUNDS, fake, fake_engine, record_after
 pytestmark = pytest.mark.usefixtures("quick_polls")
 
 
-def followed(engine: Engine, folder: Path, order: StopOrder, *, stops: bool = False) -> tuple[Ending, list[int]]:
-    """Follow a run, which is told to stop at its first record if it ``stops``; return the rounds of each record."""
+def followed(engine: Engine, folder: Path, signal: int | None = None) -> tuple[Ending, list[int]]:
+    """Follow a run, unless there is an order to stop already; return the rounds of each record."""
     rounds, display = [], RunDisplay(ROUNDS, Console(file=io.StringIO()))
 
     def show(content: Any) -> None:
         display.show(content)
         assert display.record is not None
         rounds.append(len(display.record.rounds))
-        if stops:
-            order.signal = signal.SIGTERM
 
     folder.mkdir()
     found = launch(engine, folder, 4, Machine(4, (None,)), {})
-    ending = carry_out(found, folder, order, show)
+    ending = carry_out(found, folder, StopOrder(signal), show)
     assert processes_below(folder) == []
     return ending, rounds
 
 
 def test_a_finished_run_is_followed_round_by_round(tmp_path: Path) -> None:
-    ending, rounds = followed(fake(tmp_path / "records"), tmp_path / "run", StopOrder())
+    ending, rounds = followed(fake(tmp_path / "records"), tmp_path / "run")
     assert ending == Ending(ending.seconds)
     assert rounds == [1, 2, 2], "each state of the record once"
 
 
 def test_a_run_that_dies_has_failed_and_its_record_says_so(tmp_path: Path) -> None:
     engine = fake(tmp_path / "records", "dies")
-    ending, _ = followed(engine, tmp_path / "run", StopOrder())
+    ending, _ = followed(engine, tmp_path / "run")
     assert ending == Ending(ending.seconds, "a fake ended with exit code 3.")
     settle_run(tmp_path / "run", engine.results, ending)
     record = read_json(tmp_path / "run" / "results.json")
     assert (record["status"], record["stopped_because"]) == ("stopped", ending.reason)
 
 
-def test_an_order_to_stop_ends_the_run_and_the_session_of_its_site(tmp_path: Path) -> None:
-    ending, _ = followed(fake(tmp_path / "records", "hangs"), tmp_path / "run", StopOrder(), stops=True)
-    assert ending.reason == STOPPED
-    before, rounds = followed(fake(tmp_path / "records"), tmp_path / "other", StopOrder(signal.SIGINT))
-    assert (before.reason, rounds) == (STOPPED, [])
+def test_a_run_that_is_stopped_before_it_begins_is_not_started(tmp_path: Path) -> None:
+    assert followed(fake(tmp_path / "records"), tmp_path / "run", SIGINT) == (Ending(reason=STOPPED), [])
 
 
 def test_a_run_whose_record_is_not_one_has_failed_and_is_ended(tmp_path: Path) -> None:
     engine = fake_engine(tmp_path / "records", "hangs")
     (tmp_path / "records" / "0.json").write_text('{"rounds": []}')
-    ending, _ = followed(engine, tmp_path / "run", StopOrder())
+    ending, _ = followed(engine, tmp_path / "run")
     assert str(ending.reason).startswith("results.json: ")
 
 

@@ -170,7 +170,6 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
             "1 - ERROR - site a | failed\n1 - ERROR - stopped: site a is out\n1 - ERROR - Aborting\n",
             "site a is out",
         ),
-        ("1 - ERROR - " + "x" * 1000, "x" * 400 + "... (1000 characters)"),
         ("Traceback\n  raise\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
         ("nothing of use", "one process ended with exit code 3."),
     ],
