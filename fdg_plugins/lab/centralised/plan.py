@@ -11,7 +11,7 @@ masks, which DomainBed does not have, rate and batches are those of the federate
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -31,8 +31,6 @@ from fdg_plugins.settings.protocols import FAMILIES, PAPER, QUICK, SEGMENTATION
 from fdg_plugins.storage import read_json, write_bytes, write_json
 from fdg_plugins.tasks import TASKS
 
-ADAM = "adam"
-OPTIMIZERS = (ADAM, "adamw", SGD)
 DOMAINBED_STEPS = 5001
 Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
 LEAST_BATCH = 2  # IRM halves a domain's batch, and BatchNorm cannot train on one image
@@ -67,12 +65,11 @@ class Schedule:
         checkpoint_every: steps between two evaluations; the last interval may be shorter. DomainBed: 300 on PACS.
     """
 
-    optimizer: str = ADAM
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     steps: Steps = DOMAINBED_STEPS
     checkpoint_every: Steps = 300
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_fields(self)
 
     @property
