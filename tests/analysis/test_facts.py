@@ -10,7 +10,7 @@ from fdg_plugins.controllers import RunRecord
 from fdg_plugins.lab.analysis import Run, build_sites_table, build_table
 from fdg_plugins.lab.analysis.facts import absences, commonest_at_sites, commonest_in_domains, noised, notes_on_runs
 from fdg_plugins.lab.analysis.papers import departures, printed_rows
-from fdg_plugins.models import InitialWeights
+from fdg_plugins.models.pretrained import FROM_SCRATCH
 from fdg_plugins.record.round_record import LocalRecord
 from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, finished, run
 from tests.analysis.test_comparable import reference_run
@@ -41,7 +41,7 @@ def test_the_caption_says_how_the_numbers_were_made() -> None:
         seed=7,
         stand_in=True,
         data="STAND-IN for PACS",
-        initial_weights=InitialWeights(label="from scratch"),
+        initial_weights=FROM_SCRATCH,
         protocol={"max_samples_per_domain": 400, "trainable": "head"},
     )
     caption = build_table([drawn], ("oracle",)).caption

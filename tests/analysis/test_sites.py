@@ -11,7 +11,7 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run, Table, build_sites_table, is_of_sites
 from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLISHED, printed_cells
 from fdg_plugins.messages import ScoreSum
-from fdg_plugins.models import InitialWeights
+from fdg_plugins.models.pretrained import FROM_SCRATCH
 from fdg_plugins.record.round_record import Method
 from fdg_plugins.record.run_record import PersonalScores
 from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
@@ -52,8 +52,7 @@ def skewed(
 def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
     """Return a run under the paper's protocol on all its images, with some settings changed."""
     sites = [f"train-{number}of100" for number in range(1, 101)]
-    weights = InitialWeights(label="from scratch")
-    made = skewed(dataset=dataset, alpha=alpha, sources=sites, initial_weights=weights)
+    made = skewed(dataset=dataset, alpha=alpha, sources=sites, initial_weights=FROM_SCRATCH)
     reply = census_reply("train", num_train=known_images(dataset, "train", certain=False)[0] // 100 - 2)
     made.record.census = {**dict.fromkeys(sites, reply), "test": census_reply("test", num_test=10_000)}
     protocol = {**PAPER_PROTOCOLS["fedomg-fl"][dataset], **changes}
