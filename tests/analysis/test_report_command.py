@@ -10,6 +10,7 @@ import pytest
 from fdg_plugins.cli.report import Against, RuleOrAll
 from fdg_plugins.lab.analysis import RULES
 from fdg_plugins.lab.analysis.papers import ALL_PAPERS, papers
+from fdg_plugins.models import InitialWeights
 from tests.analysis.run_stubs import FEDAVG, FEDOMG, keep, run, runs_of
 from tests.analysis.test_sites import skewed
 from tests.cli.commands import fdg
@@ -100,7 +101,7 @@ HOSTILE = '=HYPERLINK("x")\x1b]0;owned\x07\n# ok'
 
 def test_no_text_of_a_strangers_record_is_obeyed_by_a_terminal_a_page_or_a_spreadsheet(tmp_path: Path) -> None:
     for made in runs_of(FEDAVG, VALUES):
-        made.record.data = made.record.initial_weights.label = HOSTILE
+        made.record.data, made.record.initial_weights = HOSTILE, InitialWeights(HOSTILE)
         keep(made, tmp_path / "sweep")
     unfinished = run("stopped")
     unfinished.record.status, unfinished.record.stopped_because = "stopped", HOSTILE
