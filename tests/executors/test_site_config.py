@@ -49,8 +49,7 @@ def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) ->
         read_site_config("photo", file, {}, shared=False)
 
 
-def test_the_sites_of_one_file_parse_it_once_until_it_changes(file: Path) -> None:
-    """As thousands of simulated sites have it."""
+def test_the_thousands_of_sites_of_one_file_parse_it_once_until_it_changes(file: Path) -> None:
     write(file, {"photo": {"workers": 1}, "sketch": {"workers": 2}})
     before = site_config._parsed.cache_info().misses
     assert [read_site_config(site, file, {}).workers for site in ("photo", "sketch")] == [1, 2]
