@@ -23,14 +23,8 @@ from fdg_plugins.settings.protocol import AUTO
 
 # A table ranges over the first two; the others belong to the method, or change no result.
 FREE_FIELDS = {
-    "target",
-    "seed",
-    "objective",
-    "gap_split",
-    "plugins",
-    "keep_local_models",
-    "scores",
-    "enable_tensor_disk_offload",
+    *("target", "seed", "objective", "gap_split"),
+    *("plugins", "keep_local_models", "scores", "enable_tensor_disk_offload"),
 }
 
 # Settings by which sites share a domain.

@@ -168,17 +168,8 @@ def _read(name: str) -> pd.DataFrame:
 
 # Settings of a paper's protocol that its printed numbers depend on.
 COMPARED = (
-    "rounds",
-    "local_epochs",
-    "batch_size",
-    "learning_rate",
-    "weight_decay",
-    "lr_decay_at",
-    "lr_decay_factor",
-    "head",
-    "crop_scale",
-    "color_jitter",
-    "keep_momentum",
+    *("rounds", "local_epochs", "batch_size", "learning_rate", "weight_decay", "lr_decay_at", "lr_decay_factor"),
+    *("head", "crop_scale", "color_jitter", "keep_momentum"),
 )
 # What the papers' tables have in common, unless a protocol says otherwise.
 USUAL: Mapping[str, Any] = {
