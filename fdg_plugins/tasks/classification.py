@@ -98,6 +98,13 @@ class Classification(_ByImage):
         right |= {float(counts[CONFIDENCE][0, 1].sum())} if CONFIDENCE in counts else set()
         return "its counts and sums differ in the images that are classified correctly" if len(right) > 1 else None
 
+    def summary(self, sums: Sums, counts: Counts) -> dict[str, Bounded]:
+        """Leave F1 out if images of some class are withheld, of which it is not known what they are taken for."""
+        found = super().summary(sums, counts)
+        if CONFUSION in counts and counts[CONFUSION].sum() < sums[ACCURACY.name][1]:
+            return {name: one for name, one in found.items() if not name.startswith("f1")}
+        return found
+
     def samples_of(self, features: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return features, labels_of(targets)
 

@@ -141,7 +141,7 @@ class Task(ABC):
                 remarks.append(f"{kind.title} within {kind.factor * bound:.2f}")
         few = () if (images := support(counts)) is None else zip(classes, images.tolist(), strict=True)
         if marked := [f"{name} ({count})" for name, count in few if count < FEWEST]:
-            remarks.append(f"fewer than {FEWEST} images of {', '.join(marked)}")
+            remarks.append(f"fewer than {FEWEST} images are counted of {', '.join(marked)}")
         return tuple(remarks)
 
     # --- scores that are asked for ---

@@ -12,7 +12,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.evaluation import take_scores
 from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import ContributionError, DataError
-from fdg_plugins.lab.analysis.figures.evaluation import sheet_of
+from fdg_plugins.lab.analysis.figures.evaluation import scores_of, sheet_of
 from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
@@ -87,6 +87,8 @@ def test_a_class_of_few_images_may_be_withheld(result: EvaluationResult) -> None
         told["counts"][name] = pack(counts)
     take(result, 1, told | {"withheld": (1,)})
     assert "without the scores by class of elephant" in rendered([sheet_of(result)], TERMINAL)
+    found = scores_of(result).set_index("model")["f1"]  # what the elephants were taken for is not known
+    assert list(found.isna()) == [False, True]
 
 
 def without_class(told: dict[str, Any]) -> None:

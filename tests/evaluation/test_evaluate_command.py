@@ -73,6 +73,14 @@ def test_scores_over_all_sites_are_those_of_all_images_together(
     assert pooled["auroc_low"] <= np.mean(areas) <= pooled["auroc_high"]
 
 
+def test_a_site_that_failed_is_not_among_all_sites(evaluated: Path, tmp_path: Path) -> None:
+    content = read_json(evaluated / EVALUATION_FILE)
+    content["sites"]["cartoon"] = content["sites"]["sketch"] | {"models": {}, "failures": {"fedomg": "no memory"}}
+    write_json(tmp_path / EVALUATION_FILE, content)
+    assert fdg("evaluate", tmp_path).exit_code == 0
+    assert numbers(tmp_path).equals(numbers(evaluated))
+
+
 def test_the_reliability_diagram_has_every_image_and_marks_bins_of_few(evaluated: Path) -> None:
     drawn = pd.read_csv(evaluated / "reliability.csv")
     table = numbers(evaluated)

@@ -30,13 +30,14 @@ BOUNDS = ("", "_low", "_high")  # of a column: the value, and its interval
 
 
 def scores_of(result: EvaluationResult) -> pd.DataFrame:
-    """Return a line for each site and model, and for each model at all sites if several are and all evaluated it.
+    """Return a line for each site and model, and for each model at all the sites that evaluated every one, if several.
 
     ``score``, the ``difference`` to the first model on the same images, and the other scores by name are fractions,
     each with the bounds of its interval, ``_low`` and ``_high``. What is not known is empty.
     """
     groups = [(name, one.domain, [one]) for name, one in result.sites.items()]
-    groups += [(POOLED, "", [*result.sites.values()])] if len(groups) > 1 else []
+    whole = [one for one in result.sites.values() if len(one.models) == len(result.models)]
+    groups += [(POOLED, "", whole)] if len(whole) > 1 else []
     lines = [
         {"site": site, "domain": domain, "model": model.name, **_numbers(result, model.name, sites)}
         for site, domain, sites in groups
