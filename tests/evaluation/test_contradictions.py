@@ -12,7 +12,8 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.controllers.evaluation import take_scores
 from fdg_plugins.core.bootstrap import GAINS
 from fdg_plugins.errors import ContributionError, DataError
-from fdg_plugins.lab.analysis.figures.evaluation import scores_of, sheet_of
+from fdg_plugins.lab.analysis.figures.drawing import draw
+from fdg_plugins.lab.analysis.figures.evaluation import pictures_of_evaluation, scores_of, sheet_of
 from fdg_plugins.lab.analysis.table import TERMINAL, rendered
 from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.record.evaluation import EvaluatedModel, EvaluationResult, SiteScores
@@ -142,6 +143,16 @@ def test_gains_of_images_fit_the_scores_of_both_models(pair: dict[int, int], res
     else:
         with pytest.raises(ContributionError):
             take(multilabel, 1, told)
+
+
+def test_a_diagram_counts_an_image_of_several_classes_once(result: EvaluationResult) -> None:
+    multilabel = result.model_copy(update={"task": "multilabel", "scores": ("calibration_error",)})
+    multilabel.sites["sketch"].models.clear()
+    histograms = np.zeros((2, 2, 512), dtype=int)
+    histograms[:, 0, 100], histograms[:, 1, 200] = 6, 4
+    take(multilabel, 0, label_accuracies(6.0, {}) | {"counts": {"probabilities": pack(histograms)}})
+    _, diagram = pictures_of_evaluation(multilabel)
+    assert draw(diagram).axes[0].get_title() == "sketch, 10 images"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def diagrams() -> Reliability:
         for number, label in enumerate(("FedAvg", LONG))
         for one in bins
     ]
-    frame = pd.DataFrame(curves, dtype=object).assign(models=1, calibration_error=0.1)
+    frame = pd.DataFrame(curves, dtype=object).assign(histograms=1, calibration_error=0.1)
     return Reliability(name="reliability", title="A title", caption="STAND-IN for PACS", frame=frame)
 
 

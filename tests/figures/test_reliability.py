@@ -40,7 +40,7 @@ def test_bins_are_those_of_all_seeds_and_runs_without_histograms_have_none() -> 
     table = picture.numbers()
     first, second = (table[table["line"] == line] for line in ("FedAvg", "FedDG-GA"))
     assert set(table["panel"]) == {"held out: photo"}
-    assert set(first["models"]) == {2}
+    assert set(first["histograms"]) == {2}
     assert list(first["few"]) == ["true", "false"]  # 10 and 30 images of a model
     bins = first[["images", "confidence", "correct"]].to_numpy(float)
     assert bins.tolist() == [pytest.approx([20, 0.25, 0.5], abs=1e-3), pytest.approx([60, 0.75, 31 / 60], abs=1e-3)]

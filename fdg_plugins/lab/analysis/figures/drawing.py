@@ -242,7 +242,7 @@ def _draw_reliability(picture: Reliability) -> Figure:
     handles = [_handle(label, colour, marker=marker) for label, (colour, marker) in looks.items()]
     handles.append(_handle(f"fewer than {FEWEST} images", GREY, marker="o", markerfacecolor="white", linestyle=""))
     curves = picture.frame.groupby(["panel", "line"], sort=False)
-    images = (curves["images"].sum() // curves["models"].first()).groupby(level="panel", sort=False).first()
+    images = (curves["images"].sum() // curves["histograms"].first()).groupby(level="panel", sort=False).first()
     titles = [(f"{title}, {count:,} images", "share right") for title, count in images.items()]
     figure, grid = _panels(picture, titles, "confidence", handles)
     for axes, (_, panel) in zip(grid, picture.frame.groupby("panel", sort=False), strict=True):

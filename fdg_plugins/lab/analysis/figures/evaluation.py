@@ -131,8 +131,7 @@ def pictures_of_evaluation(result: EvaluationResult) -> tuple[Picture, ...]:
         for site, one in result.sites.items()
         for number, model in enumerate(models)
         for scores in ([one.models[model]] if model in one.models else [])
-        for found in _histogram(result.learned, result.counts([scores]))
-        for row in _curve(site, model, numbered_look(number), [found])
+        for row in _curve(site, model, numbered_look(number), _histograms(result.learned, result.counts([scores])))
     ]
     drawn = () if comparison.frame.empty else (comparison,)  # no site may have scored a model
     return *drawn, *([_diagrams(result.learned, bins, data, result.data)] if bins else [])
@@ -162,23 +161,23 @@ def reliability_of_runs(runs: Sequence[Run]) -> tuple[Reliability, ...]:
 
 def _on_target(run: Run) -> Iterator[np.ndarray]:
     if (chosen := selected(run.record, SOURCE_VALIDATION)) is not None:
-        yield from _histogram(run.record.task, run.record.counts_by_domain(chosen.sites).get(run.target, {}))
+        yield from _histograms(run.record.task, run.record.counts_by_domain(chosen.sites).get(run.target, {}))
 
 
-def _histogram(task: Task, counts: Counts) -> list[np.ndarray]:
-    """Return the histogram ``[2, K]`` of confidences, added up over classes that are independent; none without."""
+def _histograms(task: Task, counts: Counts) -> list[np.ndarray]:
+    """Return the histograms ``[2, K]`` of confidences: one, or that of each class if they are independent."""
     found = task.counted(CALIBRATION)
-    return [counts[found.reads].sum(axis=0)] if found is not None and found.reads in counts else []
+    return [one for one in counts[found.reads] if one.any()] if found and found.reads in counts else []
 
 
 def _curve(panel: str, line: str, look: Look, histograms: Sequence[np.ndarray]) -> Iterator[dict[str, Any]]:
-    """Yield the bins of some models on the same images together; few images of a model are marked."""
-    models = len(histograms)
-    total = np.sum(histograms, axis=0) if models else np.zeros((2, BINS))
+    """Yield the bins of histograms of the same images together; few images of each are marked."""
+    number = len(histograms)
+    total = np.sum(histograms, axis=0) if number else np.zeros((2, BINS))
     error = calibration_error(total)
     for one in reliability(total):
-        few = str(one.images < FEWEST * models).lower()
-        facts = {"few": few, "models": models, "calibration_error": error and error.value}
+        few = str(one.images < FEWEST * number).lower()
+        facts = {"few": few, "histograms": number, "calibration_error": error and error.value}
         yield {"panel": panel, "line": line, "look": look, **one._asdict(), **facts}
 
 

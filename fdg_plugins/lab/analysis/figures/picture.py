@@ -52,7 +52,7 @@ class Counts(Picture):
 
 
 class Reliability(Picture):
-    """Reliability diagrams: the bins of each ``line`` in a ``panel``, added up over ``models``."""
+    """Reliability diagrams: the bins of each ``line`` in a ``panel``, added up over ``histograms`` of its images."""
 
 
 @dataclass(frozen=True, kw_only=True)
