@@ -41,20 +41,18 @@ RoundsOption = Annotated[
 def runs_below(paths: Iterable[Path], rounds: int | None = None, evaluations: Collection[Path] = ()) -> tuple[Run, ...]:
     """Return the runs below ``paths``, and warn of what is left out; raise ``DataError`` if there is nothing.
 
-    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it; ``evaluations``: their files, beside which
-    a job's models lie, with their records.
+    ``rounds``: as :func:`~fdg_plugins.lab.analysis.runs.find_runs` takes it; ``evaluations``: their files.
     """
     found = find_runs(paths, rounds)
     for folder, reason in found.left_out:
         warn(f"{folder} is left out: {reason}")
-    runs = tuple(run for run in found.runs if not any(file.parent in run.folder.parents for file in evaluations))
-    if not runs and not evaluations:
+    if not found.runs and not evaluations:
         asked = "finished run" if rounds is None else f"run of {rounds} rounds"
         raise DataError(f"there is no {asked} below {', '.join(map(str, paths))}; expected at least one results.json.")
     for path in found.empty:
         if not any(path in file.parents for file in evaluations):
             warn(f"{path} holds no results.json.")
-    return runs
+    return found.runs
 
 
 def evaluations_below(paths: Iterable[Path]) -> dict[Path, EvaluationResult]:

@@ -29,13 +29,11 @@ from fdg_plugins.record.evaluation import (
     read_model,
 )
 from fdg_plugins.record.method_settings import method_label
-from fdg_plugins.record.run_files import EVALUATION_FILE
+from fdg_plugins.record.run_files import EVALUATION_FILE, MODELS_FOLDER
 from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.storage import load_tensors, sha256_of, write_json
 from fdg_plugins.tasks import Counts, Task
 from fdg_plugins.tasks.counts import CONFIDENCE, CONFUSION, PROBABILITIES
-
-MODELS = "models"  # the folder of the server's app that holds a folder for each model
 
 
 class EvaluationController(Messenger):
@@ -71,11 +69,11 @@ class EvaluationController(Messenger):
         self.say(f"finished; the result is {EVALUATION_FILE}")
 
     def _models(self) -> list[FinishedModel]:
-        folder = Path(self.engine.get_workspace().get_app_dir(self.fl_ctx.get_job_id())) / MODELS
+        folder = Path(self.engine.get_workspace().get_app_dir(self.fl_ctx.get_job_id())) / MODELS_FOLDER[-1]
         there = sorted(place.name for place in folder.glob("*") if place.is_dir())
         names = there if self.models is None else self.models
         if not isinstance(names, list) or not 1 <= len(names) <= MOST_MODELS or any(one not in there for one in names):
-            expected = f"1 to {MOST_MODELS} folders of finished runs in {MODELS}/ of the job's server app"
+            expected = f"1 to {MOST_MODELS} folders of finished runs in {folder.name}/ of the job's server app"
             raise SettingsError(field="models", value=names, expected=expected)
         models = [read_model(folder / name) for name in names]
         for model in models:

@@ -17,7 +17,6 @@ from nvflare.recipe.spec import Recipe
 
 from fdg_plugins import filters
 from fdg_plugins.controllers import EvaluationController, FederationController
-from fdg_plugins.controllers.evaluation import MODELS
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.executors import SiteExecutor
@@ -34,7 +33,7 @@ from fdg_plugins.models import NETWORKS
 from fdg_plugins.plans import JobSettings
 from fdg_plugins.plugins.own_dataset import DatasetRef, OwnDataset, plain_dataset, read_own_dataset
 from fdg_plugins.record.evaluation import FinishedModel, check_models
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE
+from fdg_plugins.record.run_files import LAST_FILE, MODELS_FOLDER, RESULTS_FILE
 from fdg_plugins.storage import write_json, writing
 
 PACKAGE = "fdg_plugins"
@@ -218,7 +217,7 @@ class EvaluationRecipe(Recipe):
         self._job.with_note = with_note
         super().export(str(job_dir), *arguments, **options)
         for model in self.models:
-            folder = Path(job_dir, self.name, APPS["server"], MODELS, model.name)
+            folder = Path(job_dir, self.name, *MODELS_FOLDER, model.name)
             # What the server needs of the record: not the rounds, which may take many times the size of the model.
             kept = model.record.model_copy(update={"rounds": [], "evaluations": [], "choices": [], "versions": {}})
             write_json(folder / RESULTS_FILE, kept.model_dump(mode="json"))

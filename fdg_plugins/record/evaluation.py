@@ -16,7 +16,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import ModelScores
 from fdg_plugins.plugins.own_dataset import DatasetRef, plain_dataset, plain_name
 from fdg_plugins.record.round_record import Recorded
-from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.storage import read_json
@@ -60,6 +60,8 @@ class FinishedModel(NamedTuple):
 def read_model(path: Path) -> FinishedModel:
     """Return the model in a run's folder, which is the source-selected one if the run kept it, or in a file there.
 
+    A file may also be one of the sites' own models of the run, in its ``local_models/``.
+
     Raises ``DataError`` if the file or the record beside it is missing or unreadable, or the run has not finished.
     """
     kept = [path / name for name in (SELECTED_FILE, LAST_FILE) if (path / name).is_file()]
@@ -67,13 +69,14 @@ def read_model(path: Path) -> FinishedModel:
     if file.suffix != ".safetensors" or not file.is_file():
         expected = f"a run's folder with {SELECTED_FILE}, or a safetensors file beside its {RESULTS_FILE}"
         raise DataError(field="model", value=path, expected=expected)
-    results = file.with_name(RESULTS_FILE)
+    folder = file.resolve().parent
+    folder = folder.parent if folder.name == LOCAL_FOLDER else folder
+    results = folder / RESULTS_FILE
     record = RunRecord.read(read_json(results), f"file {results}", DataError)
     if record.status != "finished" or record.protocol.plugins or {*record.sources} - record.census.keys():
         expected = "the record of a finished run without plug-in files of the job"
-        raise DataError(field=f"run {file.parent}", value=record.status, expected=expected)
-    name = file.resolve().parent.name
-    return FinishedModel(plain_name(name if kept else f"{name}-{file.stem}"), file, record)
+        raise DataError(field=f"run {folder}", value=record.status, expected=expected)
+    return FinishedModel(plain_name(folder.name if kept else f"{folder.name}-{file.stem}"), file, record)
 
 
 def check_models(models: Sequence[FinishedModel], dataset: DatasetRef) -> None:

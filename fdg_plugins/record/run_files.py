@@ -15,6 +15,7 @@ LAST_FILE = "global_model.safetensors"
 EVALUATION_FILE = "evaluation.json"  # of finished models
 SELECTED_FILE = "global_model_selected.safetensors"
 LOCAL_FOLDER = "local_models"  # written if the protocol sets keep_local_models
+MODELS_FOLDER = "app_server", "models"  # of a job, with a folder for each model that it evaluates
 STATE_FILE = "server_state.json"
 TENSORS_FILE = "server_state.safetensors"
 EVENTS_FOLDER = "tb_events"  # TensorBoard events; FLARE's name

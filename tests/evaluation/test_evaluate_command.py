@@ -105,8 +105,8 @@ def test_the_difference_has_an_interval_that_the_figure_shows(evaluated: Path) -
 
 
 def test_the_page_of_an_evaluation_is_also_that_of_a_report(evaluated: Path, runs: list[Path], tmp_path: Path) -> None:
-    page, brought = tmp_path / "page.html", tmp_path / "downloaded" / "app_server" / "models" / "fedavg"
-    shutil.copytree(evaluated, tmp_path / "downloaded", dirs_exist_ok=True)
+    page, brought = tmp_path / "page.html", tmp_path / "downloaded" / "job" / "app_server" / "models" / "fedavg"
+    shutil.copytree(evaluated, tmp_path / "downloaded" / "workspace")
     shutil.copytree(runs[0], brought)
     done = fdg("report", tmp_path / "downloaded", "--html", page)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -199,6 +199,15 @@ def test_the_job_for_a_federation_brings_models_and_no_code(runs: list[Path], da
     assert fdg("evaluate", runs[0], "--data", own, "--sites", "photo,ward", "--to", tmp_path / "own").exit_code == 0
     arguments = workflow(tmp_path / "own" / "evaluate")
     assert arguments["dataset"]["domains"] == ["art_painting", "cartoon", "photo", "sketch", "ward"]
+
+
+def test_a_sites_own_model_is_one_of_its_run(runs: list[Path], data_root: Path, tmp_path: Path) -> None:
+    own = tmp_path / "local" / "local_models" / "photo.safetensors"
+    shutil.copytree(runs[0], tmp_path / "local")
+    own.parent.mkdir()
+    shutil.move(tmp_path / "local" / SELECTED_FILE, own)
+    done = fdg("evaluate", own, runs[1], "--data", data_root, "--to", tmp_path / "out")
+    assert (done.exit_code, "minus local-photo" in done.stdout) == (0, True), done.output
 
 
 def test_what_is_no_finished_model_is_refused(

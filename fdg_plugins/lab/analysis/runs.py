@@ -29,7 +29,7 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.own_dataset import DatasetRef
 from fdg_plugins.record.method_settings import federated_defaults, federated_name, method_settings
 from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, Method, RoundRecord
-from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, RESULTS_FILE
+from fdg_plugins.record.run_files import COMPRESSED_RESULTS_FILE, MODELS_FOLDER, RESULTS_FILE
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
 from fdg_plugins.storage import parse_json
 
@@ -229,7 +229,9 @@ def _files_at(path: Path, left_out: dict[Path, str]) -> Iterator[Path]:
         raise DataError(f"path {path} does not exist; expected a folder of runs or a {RESULTS_FILE}.")
     if path.is_file():
         yield path
-    for place, _, files in os.walk(path, onerror=note) if path.is_dir() else ():
+    for place, folders, files in os.walk(path, onerror=note) if path.is_dir() else ():
+        if Path(place).parts[-2:] == MODELS_FOLDER:  # records of what a job evaluates, not of what it has run
+            folders.clear()
         own = [name for name in (RESULTS_FILE, COMPRESSED_RESULTS_FILE, SELECTIONS_FILE) if name in files]
         if own and not (file := Path(place) / own[0]).is_symlink():
             yield file
