@@ -274,7 +274,7 @@ class _Work:
         write_round(self.folder, SCORED, number, {**kept, str(number): each})
         sums = {name: ScoreSum(sum=total, count=samples) for name, (total, samples) in score.sums.items()}
         pairs = {earlier: paired_counts(own, each) for earlier, own in kept.items() if len(each)}
-        counts, withheld = without_few(score.counts, least)
+        counts, withheld = without_few(score.counts, count, least)
         packed = {name: pack(one) for name, one in counts.items()}
         scores = ModelScores(count=count, sums=sums, counts=packed, pairs=pairs, withheld=withheld)
         return scores.model_dump(), {}

@@ -54,7 +54,8 @@ class SiteConfig(pydantic.BaseModel):
     evaluates: bool = True
     """the site evaluates finished models that it is sent (`fdg evaluate`); `false` forbids it"""
     least_count: int = Field(10, ge=1)
-    """fewest images in a histogram of scores that leaves the site; one with fewer is withheld"""
+    """fewest images in a histogram of scores that leaves the site: of a finished model, others are withheld; a run that
+    asks for others is refused; default in a simulation: 1"""
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
     """where the site computes"""
     workers: int = Field(0, ge=0, le=64, description="processes that read images")
@@ -113,9 +114,8 @@ def read_site_config(
     none for the site is refused, since what its operator has written there would not hold.
     """
     entry = _entry(site, _content(path), path, shared=shared) if path is not None and os.path.lexists(path) else {}
-    values: dict[str, Any] = {
-        field: value for field in FROM_ENVIRONMENT if (value := environment.get(_variable(field), "").strip())
-    }
+    values: dict[str, Any] = {"least_count": 1} if shared else {}  # of a simulation, nothing leaves
+    values |= {field: value for field in FROM_ENVIRONMENT if (value := environment.get(_variable(field), "").strip())}
     values |= {name: user_path(values[name], environment) for name in PATHS if name in values}
     return _validated({**values, **entry}, site, entry)
 

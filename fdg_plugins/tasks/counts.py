@@ -27,6 +27,7 @@ CALIBRATION_BOUND = 1 / (2 * BINS)
 PROBABILITIES = "probabilities"  # [Y, 2, K]: histograms of the probability of each class
 CONFUSION = "confusion"  # [Y, Y]
 CONFIDENCE = "confidence"  # [1, 2, K]: histogram of the probability of the class that is given
+BY_CLASS = {PROBABILITIES, CONFUSION}  # which have a row for each class
 FEWEST = 30  # images of a class, below which a score of the class is marked
 CALIBRATION = "calibration_error"
 OF_CLASSES = ("auroc", "auprc", "f1", "balanced_accuracy", CALIBRATION, "sensitivity_at_<percent>")

@@ -13,7 +13,7 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives.objective import to_report
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Counts, Score
-from fdg_plugins.tasks.counts import CONFUSION, PROBABILITIES, pack, support
+from fdg_plugins.tasks.counts import BY_CLASS, pack, support
 
 
 class TrainResult(NamedTuple):
@@ -78,18 +78,20 @@ def paired_counts(earlier: torch.Tensor, later: torch.Tensor) -> tuple[int, ...]
     return tuple(torch.bincount(steps, minlength=len(GAINS)).tolist())
 
 
-def without_few(counts: Counts, least: int) -> tuple[Counts, tuple[int, ...]]:
-    """Return counts in which each class has zeros if fewer than ``least`` images have it or do not, and such classes.
+def few_of(members: np.ndarray, images: int, least: int) -> np.ndarray:
+    """Return the numbers of the classes that fewer than ``least`` images have or lack; ``members``: how many have each.
 
-    A class without images, or of all images, tells of none which image it is, and stays.
+    A class without images, or of all images, tells of none which image it is, and is none of them.
     """
+    others = images - members
+    return np.flatnonzero(((members > 0) & (members < least)) | ((others > 0) & (others < least)))
+
+
+def without_few(counts: Counts, images: int, least: int) -> tuple[Counts, tuple[int, ...]]:
+    """Return the counts of so many images, with zeros in the place of the classes :func:`few_of`, and these classes."""
     if (members := support(counts)) is None:
         return counts, ()
-    others = counts[PROBABILITIES][:, 0].sum(axis=1) if PROBABILITIES in counts else members.sum() - members
-    few = ((members > 0) & (members < least)) | ((others > 0) & (others < least))
-    by_class = {
-        name: np.where(few.reshape(-1, *[1] * (one.ndim - 1)), 0, one)
-        for name, one in counts.items()
-        if name in (PROBABILITIES, CONFUSION)
-    }
-    return {**counts, **by_class}, tuple(map(int, np.flatnonzero(few)))
+    few, kept = few_of(members, images, least), {name: one.copy() for name, one in counts.items()}
+    for name in BY_CLASS & kept.keys():
+        kept[name][few] = 0
+    return kept, tuple(few.tolist())

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """One site's work under one protocol: its data, and each task on the received model."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.travel import Rule
 from fdg_plugins.data import DomainData, SharedDomains
-from fdg_plugins.errors import SettingsError, calling
+from fdg_plugins.errors import DataError, SettingsError, calling
 from fdg_plugins.messages import MOST_NAMES, CensusReply, Evaluation, TrainReport
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.models.batch_norm import batch_norm_layers, norm_layers
@@ -19,10 +20,11 @@ from fdg_plugins.objectives import FeatureBatch, LocalObjective, SiteRound, Trai
 from fdg_plugins.objectives.network import kept_names, reestimated_layers, travel_rules
 from fdg_plugins.plugins.versions import OF_SITE, code_of, installed_versions
 from fdg_plugins.randomness import seeded
-from fdg_plugins.settings.protocol import Protocol
+from fdg_plugins.settings.protocol import EVERY, Protocol
 from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.state.site_memory import Kept
 from fdg_plugins.tasks import Score
+from fdg_plugins.tasks.counts import BY_CLASS
 from fdg_plugins.training.loop import (
     BACKEND,
     Batches,
@@ -39,7 +41,7 @@ from fdg_plugins.training.loop import (
 )
 from fdg_plugins.training.networks import SharedNetworks
 from fdg_plugins.training.optimizers import fine_tune, make_optimizer, momentum_of, restore_momentum
-from fdg_plugins.training.results import TrainResult, evaluation_of, make_update, personal_part
+from fdg_plugins.training.results import TrainResult, evaluation_of, few_of, make_update, personal_part
 from fdg_plugins.training.site_images import SiteImages
 from fdg_plugins.training.statistics import measure_statistics, payload_of, reestimate
 
@@ -106,7 +108,9 @@ class SiteSession:
         self.images.look(self.should_stop)
         data = self.data
         # A list of the site's own, and the share of a domain, may leave a source others to be evaluated on.
-        used = data.test if self.protocol.holds_out(self.images.domain) else (*data.train, *data.validation)
+        held_out = self.protocol.holds_out(self.images.domain)
+        used = data.test if held_out else (*data.train, *data.validation)
+        self._refuse_few(data.test if held_out else data.validation)
         return CensusReply(
             domain=self.images.domain,
             dataset=data.dataset,
@@ -143,6 +147,19 @@ class SiteSession:
         yield from (f"skipped {one}, which is mislabelled or excluded by the site" for one in self.data.skipped)
         yield from (f"{domain}, not used: {unused}" for unused in self.data.unused)
         yield from (f"left out {one}, which cannot be read, is too large or does not fit" for one in self.data.left_out)
+
+    def _refuse_few(self, evaluated: Sequence[Any]) -> None:
+        """Raise ``DataError`` if a run asks for histograms of fewer images than the site lets leave.
+
+        Those of a finished model are withheld class by class instead.
+        """
+        reads, least, images = {*self.task.reads}, self.config.least_count, len(evaluated)
+        if not reads or self.protocol.target == EVERY:
+            return
+        members = np.array(self.task.class_counts(evaluated, len(self.data.classes)))
+        if images < least or (reads & BY_CLASS and few_of(members, images, least).size):
+            text = f"the scores need a histogram of fewer images than its least_count, {least}."
+            raise DataError(text, public=True)
 
     # --- tasks ---
 

@@ -35,7 +35,7 @@ DIGITS = {**SHORT, "image_size": 16, "max_samples_per_domain": 20}
 
 def alone(folder: Path, dataset: DatasetRef, target: str, settings: dict[str, Any], **config: Any) -> RunRecord:
     plan = make_plan("local", dataset, target, 0, settings)
-    return run_centralised(plan, SiteConfig(device="cpu", **config), None, folder)
+    return run_centralised(plan, SiteConfig(device="cpu", least_count=1, **config), None, folder)
 
 
 def fedavg(folder: Path, dataset: DatasetRef, sites: list[str], settings: dict[str, Any], **config: Any) -> RunRecord:

@@ -10,7 +10,7 @@ from tests.evaluation.finished import finished_run, fitted
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_environment(no_fdg_variables: None, wire: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test of this folder: sites work in the process of the test."""
     monkeypatch.setenv("FDG_ISOLATE", "no")
 

@@ -119,6 +119,18 @@ def test_histograms_of_few_images_stay(
     assert "least_count" in reason(ask(sketch, protocol, networks[0]))
 
 
+def test_a_run_that_asks_for_histograms_of_few_images_is_refused(
+    sketch: Site, protocol: Protocol, data_root: Path
+) -> None:
+    run = protocol.model_copy(update={"target": "photo", "scores": ("calibration_error",)})  # 7 images validate
+    by_class = run.model_copy(update={"target": "sketch", "scores": ("f1",)})  # of 28, 4 of each class
+    for asked, least in ((run, 7), (by_class, 4)):
+        configure(sketch, data_root, least_count=least)
+        assert sketch.ask(TASK_CENSUS, census_request(asked, asked)).get_return_code() == "OK"
+        configure(sketch, data_root, least_count=least + 1)
+        assert "least_count" in reason(sketch.ask(TASK_CENSUS, census_request(asked, asked)))
+
+
 def test_under_differential_privacy_no_score_leaves_and_no_budget_is_spent(
     sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]
 ) -> None:

@@ -29,7 +29,7 @@ def write(file: Path, content: Any) -> Path:
 def test_the_environment_is_read_and_its_empty_variables_are_not(tmp_path: Path) -> None:
     config = read_site_config("photo", None, {name: f" {value}\r\n" for name, value in ENVIRONMENT.items()})
     assert (config.data_root, config.device, config.workers, config.threads) == (Path("/env"), "cpu", 2, 3)
-    assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig()
+    assert read_site_config("photo", None, dict.fromkeys(ENVIRONMENT, " ")) == SiteConfig(least_count=1)
     assert {f"FDG_{name.upper()}" for name in FROM_ENVIRONMENT} <= OTHER_VARIABLES.keys()
     relative = {"FDG_DATA_ROOT": "data/pacs-root", "PWD": str(tmp_path)}
     assert read_site_config("photo", None, relative).data_root == tmp_path / "data" / "pacs-root"
@@ -44,7 +44,7 @@ def test_the_file_wins_over_the_environment_field_by_field(file: Path) -> None:
 
 def test_the_entry_of_another_site_is_ignored_even_if_it_is_wrong(file: Path) -> None:
     write(file, {"sketch": {"data_root": "/sketch", "device": "abacus", "nonsense": 1}, "cartoon": None})
-    assert read_site_config("photo", file, {}) == SiteConfig()
+    assert read_site_config("photo", file, {}) == SiteConfig(least_count=1)
     with pytest.raises(SettingsError):
         read_site_config("photo", file, {}, shared=False)
 

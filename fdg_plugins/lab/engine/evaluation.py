@@ -62,8 +62,7 @@ def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | No
     dataset, spec = images.dataset, dataset_spec(images.dataset)
     stand_in = find_data_root(dataset, images.root, named_path("FDG_CACHE", os.environ)).stand_in
     trained = {one for one in images.domains for model in models if model.trained_on(dataset, one, stand_in=stand_in)}
-    # Nothing leaves this machine, so no histogram is withheld.
-    place: dict[str, Any] = {"least_count": 1} | ({"data_root": str(images.root)} if images.root else {})
+    place: dict[str, Any] = {"data_root": str(images.root)} if images.root else {}
     place |= {"dataset_file": str(images.own.file)} if images.own and images.own.file else {}
     sites = {spec.site_of(one): {**place, "domain": one} for one in images.domains if one not in trained}
     if not sites:
