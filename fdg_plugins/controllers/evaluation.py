@@ -11,7 +11,6 @@ import numpy as np
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fdg_plugins.controllers.messenger import Messenger, Request, task_message
-from fdg_plugins.core.bootstrap import GAINS, PAIRED
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import CensusError, ContributionError, SettingsError
 from fdg_plugins.flare.context import allowed_at_server, named_sites
@@ -32,7 +31,7 @@ from fdg_plugins.record.method_settings import method_label
 from fdg_plugins.record.run_files import EVALUATION_FILE, MODELS_FOLDER
 from fdg_plugins.settings.protocol import EVERY
 from fdg_plugins.storage import load_tensors, sha256_of, write_json
-from fdg_plugins.tasks import Counts, Task
+from fdg_plugins.tasks import Counts
 from fdg_plugins.tasks.counts import CONFIDENCE, CONFUSION, PROBABILITIES
 
 
@@ -147,18 +146,10 @@ def take_scores(
     """Add a site's scores of a model to the result; raise ``ContributionError`` if they contradict what is known."""
     found = ModelScores.read(answer.metrics, f"site {site}: scores", ContributionError)
     own, names = result.sites[site].models, [model.name for model in result.models]
-    sums = {name: (one.sum, one.count) for name, one in found.sums.items()}
     try:
-        whole = not found.withheld
-        counts = result.learned.checked(sums, found.counts, found.count, len(result.classes), whole=whole)
-        if found.count != census[site].num_test:
-            raise ValueError(f"it evaluated {found.count} images, but counted {census[site].num_test} in the census")
-        if any(int(other) >= number for other in found.pairs):
-            raise ValueError(f"it compares model {names[number]} with one that it has not seen")
+        counts = result.checked(site, number, found)
         if result.learned.one_class_per_image:
             _check_classes(counts, found, census[site])
-        for at in (at for at, name in enumerate(names) if name in own):
-            _check_pair(found, str(at), own[names[at]], result.learned)
     except ValueError as error:
         raise ContributionError(f"site {site}: {error}.") from error
     pairs = {other: pair for other, pair in found.pairs.items() if names[int(other)] in own}
@@ -180,18 +171,3 @@ def _check_classes(counts: Counts, found: ModelScores, reply: CensusReply) -> No
         images = one.sum(axis=(1, 2)) if name == CONFIDENCE else one.sum(axis=-1)
         if not np.array_equal(images, expected[name]):
             raise ValueError(f"its {name} are not of the images that it counted in the census")
-
-
-def _check_pair(found: ModelScores, number: str, earlier: ModelScores, task: Task) -> None:
-    """Raise ``ValueError`` if the images counted of a pair of models contradict the scores of the two."""
-    before, after = (one.sums[task.score.name].sum for one in (earlier, found))
-    pair, by_class = found.pairs.get(number, ()), task.one_class_per_image
-    if by_class and len(pair) == len(PAIRED):
-        fits = (pair[0] + pair[1], pair[0] + pair[2], sum(pair)) == (before, after, found.count)
-    elif not by_class and len(pair) == len(GAINS):
-        rounding = found.count * (GAINS[1] - GAINS[0])
-        fits = sum(pair) == found.count and abs(np.dot(pair, GAINS) - after + before) <= rounding
-    else:
-        fits = not by_class and not pair  # a task may have no score of an image
-    if not fits:
-        raise ValueError(f"its counts of images beside model {number} do not add up")

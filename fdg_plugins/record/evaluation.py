@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pydantic
 
+from fdg_plugins.core.bootstrap import GAINS, PAIRED
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.messages import ModelScores
@@ -147,7 +148,38 @@ class EvaluationResult(Recorded):
         """The score by which models are compared."""
         return self.learned.score
 
+    def checked(self, site: str, number: int, found: ModelScores) -> Counts:
+        """Return a site's counts of a model; raise ``ValueError`` if they contradict each other, or those before."""
+        own, task, classes = self.sites[site], self.learned, len(self.classes)
+        if found.count != own.images:
+            raise ValueError(f"it evaluated {found.count} images, but counted {own.images} in the census")
+        if any(one >= classes for one in found.withheld):
+            raise ValueError(f"withheld is {[*found.withheld]}, expected numbers of its {classes} classes")
+        sums = {name: (one.sum, one.count) for name, one in found.sums.items()}
+        counts = task.checked(sums, found.counts, found.count, classes, whole=not found.withheld)
+        if any(int(other) >= number for other in found.pairs):
+            raise ValueError(f"it compares model {self.models[number].name} with one that it has not seen")
+        for at, model in enumerate(self.models[:number]):
+            if model.name in own.models:
+                _check_pair(found, str(at), own.models[model.name], task)
+        return counts
+
     def counts(self, scores: Iterable[ModelScores]) -> Counts:
         """Return a model's counts, added up over sites."""
         each = [self.learned.read_counts(one.counts, len(self.classes)) for one in scores]
         return {name: np.sum([one[name] for one in each], axis=0) for name in self.learned.reads}
+
+
+def _check_pair(found: ModelScores, number: str, earlier: ModelScores, task: Task) -> None:
+    """Raise ``ValueError`` if the images counted of a pair of models contradict the scores of the two."""
+    before, after = (one.sums[task.score.name].sum for one in (earlier, found))
+    pair, by_class = found.pairs.get(number, ()), task.one_class_per_image
+    if by_class and len(pair) == len(PAIRED):
+        fits = (pair[0] + pair[1], pair[0] + pair[2], sum(pair)) == (before, after, found.count)
+    elif not by_class and len(pair) == len(GAINS):
+        rounding = found.count * (GAINS[1] - GAINS[0])
+        fits = sum(pair) == found.count and abs(np.dot(pair, GAINS) - after + before) <= rounding
+    else:
+        fits = not by_class and not pair  # a task may have no score of an image
+    if not fits:
+        raise ValueError(f"its counts of images beside model {number} do not add up")

@@ -64,7 +64,7 @@ def test_two_values_have_a_standard_error_and_one_seed_no_interval() -> None:
     assert {line["interval"] for line in lines(table, kind="federated_minus_alone")} == {None}
     text = table.text()
     assert "+10.0" in text
-    assert "more seeds are needed" in text
+    assert "fdg evaluate local_models/" in text
     assert "Is the federation" not in build_table([federated("photo", 0, 0.9, 0.5)]).text()
     bare = trained_alone("photo", 0)
     for one in bare.record.evaluations:  # as of a study, which does not keep them

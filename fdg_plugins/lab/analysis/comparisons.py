@@ -243,6 +243,6 @@ def _notes(score: ScoreKind, rule: str, *, few: bool) -> Iterator[str]:
     )
     if few:
         yield (
-            f"With fewer than {LEAST_RUNS} such values (n) there is no interval, and of two a standard error (SE): the "
-            "records have no outcomes of single images, so more seeds are needed."
+            f"With fewer than {LEAST_RUNS} such values (n) there is no interval, and of two a standard error (SE). fdg "
+            "evaluate local_models/SITE.safetensors FEDERATED gives one from single images, which no record has."
         )

@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fdg_plugins.core.bootstrap import GAINS, PAIRED
 from fdg_plugins.data import SharedDomains, dataset_spec, find_data_root
 from fdg_plugins.data.own_files import OwnData, own_data
 from fdg_plugins.errors import DataError, SettingsError
@@ -85,16 +84,11 @@ def evaluate_here(models: Sequence[FinishedModel], images: Images, to: Path | No
 def read_result(file: Path) -> EvaluationResult:
     """Return the result in a file; raise ``DataError`` if it is not what the job ``evaluate`` writes."""
     result = EvaluationResult.read(read_json(file), f"file {file}", DataError)
+    names = [model.name for model in result.models]
     try:  # it may be a stranger's
-        task, classes = result.learned, len(result.classes)
-        steps = len(PAIRED if task.one_class_per_image else GAINS)
-        for one in (one for site in result.sites.values() for one in site.models.values()):
-            sums = {name: (score.sum, score.count) for name, score in one.sums.items()}
-            task.checked(sums, one.counts, one.count, classes, whole=not one.withheld)
-            if any((len(pair), sum(pair)) != (steps, one.count) for pair in one.pairs.values()):
-                raise ValueError("its counts of images beside another model do not add up")
-            if any(number >= classes for number in one.withheld):
-                raise ValueError(f"withheld is {[*one.withheld]}, expected numbers of its {classes} classes")
+        for site, own in result.sites.items():
+            for name, one in own.models.items():
+                result.checked(site, names.index(name), one)
     except ValueError as error:
         raise DataError(f"file {file}: {str(error).rstrip('.')}.") from error
     if not result.models:
