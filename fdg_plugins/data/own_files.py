@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from fdg_plugins.data.catalogue import DATASETS
 from fdg_plugins.data.folders import PARTS, has_image, is_file, is_folder, names_in, refuse_outside
 from fdg_plugins.data.specs import Sample
-from fdg_plugins.errors import DataError, first_problem, visible
+from fdg_plugins.errors import DataError, counted, first_problem, visible
 from fdg_plugins.plugins.own_dataset import (
     FolderName,
     FolderNames,
@@ -192,17 +192,12 @@ class OwnData:
     rules: DatasetFile = NO_RULES
 
 
-def own_data(
-    place: str | Path,
-    folder: str | Path | None = None,
-    elsewhere: Sequence[str] = (),
-    fewest: int = FEWEST_DOMAINS,
-) -> OwnData:
+def own_data(place: str | Path, folder: str | Path | None = None, fewest: int = FEWEST_DOMAINS) -> OwnData:
     """Return the data set in a folder ``<domain>/<class>/<image>``, or the one that a ``dataset.toml`` describes.
 
     Domains and classes are the folders with images, sorted by name, unless the file names them. ``folder`` holds the
-    domains; by default the one that the file names, or the file's own. ``elsewhere``: domains that only others hold.
-    Raises DataError for a folder that is not there or holds fewer than ``fewest`` domains, and for an unusable file.
+    domains; by default the one that the file names, or the file's own. Raises DataError for a folder that is not there
+    or holds fewer than ``fewest`` domains, and for an unusable file.
     """
     path = Path(place).expanduser()
     file = path if path.suffix == ".toml" else path / DATASET_FILE
@@ -211,14 +206,14 @@ def own_data(
     root = Path(folder).expanduser() if folder is not None else file.parent / (rules.folder or "")
     if not is_folder(root):
         raise DataError(f"there is no folder {root}.", field="folder")
-    return _described(root.resolve(), rules, file.resolve() if is_there else None, elsewhere, fewest)
+    return _described(root.resolve(), rules, file.resolve() if is_there else None, fewest)
 
 
-def _described(root: Path, rules: DatasetFile, file: Path | None, elsewhere: Sequence[str], fewest: int) -> OwnData:
+def _described(root: Path, rules: DatasetFile, file: Path | None, fewest: int) -> OwnData:
     present = [name for name in rules.domains or _folders(root) if not rules.excludes(f"{name}/")]
     found = {name: classes for name in present if (classes := _classes_in(root, name, rules))}
     classes = rules.classes or tuple(sorted({name for names in found.values() for name in names}))
-    domains = rules.domains or tuple(dict.fromkeys([*found, *elsewhere]))
+    domains = rules.domains or tuple(found)
     _check_found(root, present, domains, classes, rules, fewest)
     plain = plain_name(root.name)
     named = {"name": f"own_{plain}" if plain in DATASETS.names() else plain, "title": visible(root.name)}
@@ -264,7 +259,7 @@ def _check_found(
     are_pairs = rules.task == "classification" and {*classes} == {*PARTS}
     if len(domains) < fewest or len(classes) < 2 or are_pairs:
         holds = f"{len(domains)} domains ({shorten_names(domains)}) with {len(classes)} classes"
-        least = f"{LAYOUT} with at least {fewest} domains and 2 classes"
+        least = f"{LAYOUT} with at least {counted(fewest, 'domain')} and 2 classes"
         said = 'task = "segmentation"' if are_pairs else "[parts] if train/ and val/ divide them"
         expected = f"{least}, or a {DATASET_FILE} that says {said}"
         holds += f" ({shorten_names(classes)})"

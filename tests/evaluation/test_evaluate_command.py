@@ -71,6 +71,7 @@ def test_scores_over_all_sites_are_those_of_all_images_together(
         pairs = members[:, None] - others
         areas.append((pairs > 0).mean() + (pairs == 0).mean() / 2)
     assert pooled["auroc_low"] <= np.mean(areas) <= pooled["auroc_high"]
+    assert [pooled[f"auroc_{label}"] for label in range(len(areas))] == pytest.approx(areas, abs=0.02)
 
 
 def test_a_site_that_failed_is_not_among_all_sites(evaluated: Path, tmp_path: Path) -> None:
@@ -146,6 +147,8 @@ def test_your_own_images_are_new_to_a_model_whatever_their_folder_is_called(
     result = read_result(tmp_path / "out" / EVALUATION_FILE)
     assert [(one.domain, one.images) for one in result.sites.values()] == [("ward 3", 24)]
     assert "fewer than 30 images" in done.stdout
+    (hospital / "dataset.toml").write_text('domains = ["ward 3"]')
+    assert fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "named").exit_code == 0
     (hospital / "ward 3" / "zebra").mkdir()
     shutil.copy(next((data_root / "pacs" / "photo" / "dog").iterdir()), hospital / "ward 3" / "zebra")
     check_refusal(fdg("evaluate", runs[0], "--data", hospital, "--to", tmp_path / "more"), "zebra")

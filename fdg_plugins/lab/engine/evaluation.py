@@ -42,7 +42,7 @@ def find_images(data: Path | None, model: FinishedModel) -> Images:
     if data is None or (not spec.described and (data / spec.folder).is_dir()):
         root = named_path("FDG_DATA_ROOT", os.environ) if data is None else data.absolute()
         return Images(record.protocol.dataset, spec.domains, root)
-    own = own_data(data, None, sorted({reply.domain for reply in record.census.values()}))
+    own = own_data(data, fewest=1)
     described, dataset = plain_dataset(own.dataset), own.dataset
     if unknown := sorted({*dataset.classes} - {*record.classes}):
         expected = f"classes of the model: {', '.join(record.classes)}"
