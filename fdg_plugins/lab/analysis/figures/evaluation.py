@@ -33,7 +33,8 @@ def scores_of(result: EvaluationResult) -> pd.DataFrame:
     """Return a line for each site and model, and for each model at all the sites that evaluated every one, if several.
 
     ``score``, the ``difference`` to the first model on the same images, and the other scores by name are fractions,
-    each with the bounds of its interval, ``_low`` and ``_high``. What is not known is empty.
+    each with the bounds of its interval, ``_low`` and ``_high``; then those by class, such as ``f1_0``. What is not
+    known is empty.
     """
     groups = [(name, one.domain, [one]) for name, one in result.sites.items()]
     whole = [one for one in result.sites.values() if len(one.models) == len(result.models)]
@@ -46,6 +47,7 @@ def scores_of(result: EvaluationResult) -> pd.DataFrame:
     ]
     keys = (SCORE, DIFFERENCE, *(kind.name for kind in result.learned.summary_kinds))
     columns = ["site", "domain", "images", "model", *(key + bound for key in keys for bound in BOUNDS)]
+    columns += dict.fromkeys(name for line in lines for name in line if name not in columns)
     return pd.DataFrame(lines, columns=columns, dtype=object)
 
 
@@ -66,7 +68,9 @@ def _numbers(result: EvaluationResult, model: str, sites: Sequence[SiteScores]) 
         found[DIFFERENCE] = found[SCORE][0] - before, interval_of([one.pairs["0"] for one in scores], gains)
     numbers = {key: (value, *(interval or ())) for key, (value, interval) in found.items()}
     bounded = {key + bound: one for key, own in numbers.items() for bound, one in zip(BOUNDS, own, strict=False)}
-    return {"images": sum(one.images for one in sites), **bounded}
+    names = {kind.name for kind in kinds.values()}
+    by_class = {name: one.value for name, one in summary.items() if name not in names}
+    return {"images": sum(one.images for one in sites), **bounded, **by_class}
 
 
 def sheet_of(result: EvaluationResult) -> Sheet:
