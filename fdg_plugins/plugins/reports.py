@@ -51,7 +51,7 @@ OF_SETTINGS = (
         "in 512 bins; of masks, mean distances",
         shape="at most 1,026 + Y numbers per class",
         when="only with `scores`: every evaluation of a model that was sent, those of the held-out site among them",
-        reveals="how many images of each class there are, and how sure a model is of them; of one image, its label",
+        reveals="how many images of each class there are, and how sure a model is of at least `least_count` of them",
         report=REPORT_SCORES,
     ),
     Leaving(
