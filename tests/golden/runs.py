@@ -146,6 +146,7 @@ def execute(name: str, folder: Path) -> dict[str, str]:
 def main(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
     """Run what is named."""
     torch.backends.mkldnn.set_flags(_enabled=False, _fp32_precision=None)
+    torch.backends.nnpack.set_flags(False)  # its tiles, and so its rounding, depend on the sizes of the caches
     torch.set_num_threads(1)
     os.environ["FDG_DATA_ROOT"] = str(folder / "data")
     write_data(folder / "data")
