@@ -53,6 +53,10 @@ PRETRAINED = (
     "--set batch_size=32 --set max_samples_per_domain=200"
 )
 OF_NINE = f"--methods {NINE} {OMG} --set fedomg+iir:server_lr=1 --set fedomg+ga:server_lr=1"
+# With frozen features, half a step was better for FedOMG than a whole one.
+OF_SEVEN = f"--methods {FIVE},fedomg+iir,fedomg+ga " + " ".join(
+    f"--set {name}:server_lr=0.5" for name in ("fedomg", "fedomg+iir", "fedomg+ga")
+)
 HEAD = f"{PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO}"
 FROZEN = f"{HEAD} --set learning_rate=0.05"
 POOLED = f"--methods fedavg,erm,irm,fishr {FROZEN} " + " ".join(
@@ -62,7 +66,6 @@ OTHERS = (
     "fedsam,mofedsam,fednova,harmofl,fedcsa,arfl,am,rsc,fedadg,stablefdg,fedlgf,perfedavg,fedrod,fedpac,fedbabu,fedas"
 )
 HEAD_STEP = f"--methods fedomg {FROZEN} --set fedomg:server_lr=0.05,0.1,0.25,0.5"
-# With frozen features, half a step was better for FedOMG than a whole one.
 WHOLE = f"--methods {FIVE} --set fedomg:server_lr=0.5 {PRETRAINED} --set channels_last=true --set learning_rate=0.01"
 # FedOMG and FedAvg from scratch, changing one thing: kappa, the server's step, the length of the direction,
 # or local epochs.
@@ -89,24 +92,16 @@ STUDIES = {
         f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000"
     ),
     "pacs_head": f"--dataset pacs --seeds 0,1,2 {OF_NINE} {FROZEN}",
-    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {OF_NINE} {FROZEN}",
+    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {OF_SEVEN} {FROZEN}",
     "pacs_head_step": f"--dataset pacs {HEAD_STEP}",
-    "office_head_step": f"--dataset officecaltech10 {HEAD_STEP}",
-    "office_head_step_more": (
-        f"--dataset officecaltech10 --methods fedavg,fedomg --seeds 1,2 {FROZEN} --set fedomg:server_lr=0.25,0.5"
-    ),
-    "office_head_more": f"--dataset officecaltech10 --methods fedga,feddim,fediir --seeds 1,2 {FROZEN}",
-    "office_head_composed": (
-        f"--dataset officecaltech10 --methods fedomg+iir,fedomg+ga --seeds 0,1,2 {FROZEN} "
-        "--set fedomg+iir:server_lr=0.5 --set fedomg+ga:server_lr=0.5"
-    ),
+    "office_head_step": f"--dataset officecaltech10 {HEAD_STEP},1",
     "pacs_head_rates": (
         f"--dataset pacs --methods {FIVE} {HEAD} --set learning_rate=0.02,0.05,0.1 --set fedomg:server_lr=0.5"
     ),
     "pacs_head_references": f"--dataset pacs --seeds 0,1,2 {POOLED}",
     "office_head_references": f"--dataset officecaltech10 --seeds 0,1,2 {POOLED}",
     "pacs_head_others": f"--dataset pacs --methods {OTHERS} {FROZEN} {MOFEDSAM}",
-    "office_head_others": f"--dataset officecaltech10 --methods {OTHERS} {FROZEN} {MOFEDSAM}",
+    "office_head_others": f"--dataset officecaltech10 --methods fedprox,fedsr,{OTHERS} {FROZEN} {MOFEDSAM}",
     "pacs_pretrained": f"--dataset pacs {WHOLE}",
     "office_pretrained": f"--dataset officecaltech10 {WHOLE}",
     "omg_kappa": f"--methods fedavg,fedomg {SCRATCH} {OMG} --set fedomg:kappa=0.05,0.1,0.25,0.5",
