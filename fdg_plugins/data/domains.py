@@ -86,7 +86,7 @@ def find_data_root(dataset: DatasetRef, data_root: Path | None, cache: Path | No
 def _checked_root(spec: KnownSpec, data_root: Path | None) -> Path:
     if data_root is None or not is_folder(data_root):
         holds = "its domains" if spec.described else f"{spec.folder}/, which fdg data prepare {spec.name} fills"
-        expected = f"a folder, named by FDG_DATA_ROOT or fdg_site.json, that holds {holds}"
+        expected = f"a folder, named by --data-root, FDG_DATA_ROOT or fdg_site.json, that holds {holds}"
         public = f"data set {spec.name} needs a data root, and has none here."
         raise DataError(field="data root", value=data_root, expected=expected, public=public)
     return data_root

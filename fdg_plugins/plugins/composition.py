@@ -149,7 +149,7 @@ def parse_method(text: Any) -> Composition:
     for part in text.split("+") if isinstance(text, str) else (text,):
         record = find_method(part)
         if record is None:
-            near = nearest(part, [name.removeprefix(PREFIX) for name in METHODS.names()])
+            near = nearest(part, [name for key in METHODS.names() for name in (key, key.removeprefix(PREFIX))])
             hint = f"did you mean {near!r}?" if near else did_you_mean(part, METHODS.names())
             hint = "it is a reference, of fdg run and fdg sweep alone." if part in REFERENCES else hint
             problem = f"method is {shorten(text)}, in which {shorten(part)} is unknown: {hint}"

@@ -101,7 +101,7 @@ def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: 
     check_refusal(fdg("export", "job", job, to, "--target", "sketch"), "is a job folder")
     check_refusal(fdg("export", "job", "fedomg", to, "--set", "target=sketch"), "expected --target")
     check_refusal(fdg("export", "job", "fedomg", to, "--set", "rounds=2,3"), "with one value")
-    check_refusal(fdg("export", "job", "fedmog", to), "did you mean 'fedomg'?")
+    check_refusal(fdg("export", "job", "fedomgg", to), "did you mean 'fedomg'?")
     digits = ("fedomg", to, "--dataset", "rotateddigits", "--protocol", "feddg-ga")
     check_refusal(fdg("export", "job", *digits), "expected one that has data set rotateddigits")
     assert not to.exists()
