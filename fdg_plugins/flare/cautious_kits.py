@@ -46,8 +46,8 @@ class CautiousKits(Builder):
 def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
     """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
 
-    What an operator has written there stays, except a longer list. ``adjust_server`` may change the resources of a
-    server that has no own one yet.
+    What an operator has written there stays, except the list, which becomes the least one for all methods.
+    ``adjust_server`` may change the resources of a server that has no own one yet.
     """
     kit = read_kit(folder)
     if not kit.target.exists():
