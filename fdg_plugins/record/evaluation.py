@@ -54,7 +54,8 @@ class FinishedModel(NamedTuple):
         own = self.record.protocol
         values = {name: getattr(own, name) for name in _OF_THE_MODEL}
         values["preset"] = own.preset or getattr(dataset_spec(own.dataset), "preset", "")
-        values["scores"] = [name for name in SCORES if TASKS.get(own.task).kind_asked(name) is not None]
+        asked = dict.fromkeys((*SCORES, *own.scores))  # a run's own may add a sensitivity, of the same counts
+        values["scores"] = [name for name in asked if TASKS.get(own.task).kind_asked(name) is not None]
         return Protocol(dataset=plain_dataset(dataset), target=EVERY, rounds=models, **values)
 
 
