@@ -132,9 +132,8 @@ def _beside(
 def _printed(group: Group, against: str) -> tuple[PrintedRow, ...]:
     record = group.runs[0].record
     sources = [record.census[site].domain for site in record.sources if site in record.census]
-    settings = {} if group.is_reference else method_settings(record)
     many = len(sources) > len({*sources})
-    return printed_rows(str(group.runs[0].dataset), group.method, against, many=many, settings=settings)
+    return printed_rows(str(group.runs[0].dataset), group.method, against, many=many, settings=method_settings(record))
 
 
 def _cells(runs: Sequence[Run], rule: str, columns: Columns, derived: str | None = None) -> dict[str, Cell]:

@@ -189,9 +189,9 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
 
     Compared are the data set, where a paper has another number of its images; the size of the images with the protocol
     of the data set; network and initial weights with the printed backbone; whether all images were used, those of the
-    held-out domain too; and for federated methods whether there are as many sites and as many took part in each round,
-    what all these papers have in common (:data:`USUAL`), the method's own server learning rate unless it was
-    ``chosen``, and what the paper's protocol says of training, as far as it says it and it is not the method's own.
+    held-out domain too; whether there are as many sites and as many took part in each round; what all these papers have
+    in common (:data:`USUAL`), the method's own server learning rate unless it was ``chosen``, and what the paper's
+    protocol says of training, as far as it says it and it is not the method's own.
     """
     record, paper, dataset = runs[0].record, row.paper.key, str(runs[0].dataset)
     published = {
@@ -201,8 +201,6 @@ def departures(runs: Sequence[Run], row: PrintedRow, chosen: Collection[str] = (
     }
     found = [other] if (other := OTHER_IMAGES.get((paper, dataset))) else []
     found += _of_material(runs, published)
-    if runs[0].is_reference:
-        return found
     protocols = PAPER_PROTOCOLS.get(row.protocol, {})
     of_paper = protocols.get(dataset, protocols.get(PRINTED_DATASETS[dataset], {}))
     method, settings = parse_method(runs[0].method), method_settings(record)
