@@ -192,12 +192,16 @@ def carry_out(launch: Launch, folder: Path, order: StopOrder, show: Callable[[An
         return Ending(seconds)
     if order.signal is not None:
         return Ending(seconds, STOPPED)
+    text = log.read_bytes()[log_begins:].decode("utf-8", errors="replace")
+    return Ending(seconds, _failure(launch.program, process.returncode, record, text))
+
+
+def _failure(program: str, code: int, record: Any, log: str) -> str:
+    """Return why a run that has ended did not finish, in one line: what its record says, else its log."""
     because = record.get("stopped_because") if isinstance(record, dict) else None
-    text, code = log.read_bytes()[log_begins:].decode("utf-8", errors="replace"), process.returncode
-    told = (found[-1] for pattern in REASONS if (found := pattern.findall(text)))
+    told = (found[-1] for pattern in REASONS if (found := pattern.findall(log)))
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    reason = str(because or next(told, f"{launch.program} {ended}."))
-    return Ending(seconds, one_line(" ".join(reason.split())))
+    return one_line(" ".join(str(because or next(told, f"{program} {ended}.")).split()))
 
 
 def has_finished(record: Any) -> bool:
