@@ -47,15 +47,14 @@ SKEWED = (
     f"--set sites_per_round=40 {AUTO}"
 )
 # A linear head on frozen features: a few minutes a run. SCAFFOLD is missing, as it needs all parameters to travel.
-NINE = "fedavg,fedomg,fedga,feddim,fediir,fedprox,fedsr,fedomg+iir,fedomg+ga"
 PRETRAINED = (
     "--set model=efficientnet_lite0 --set pretrained=imagenet --set image_size=96 --set rounds=10 --set local_epochs=1 "
     "--set batch_size=32 --set max_samples_per_domain=200"
 )
-OF_NINE = f"--methods {NINE} {OMG} --set fedomg+iir:server_lr=1 --set fedomg+ga:server_lr=1"
-# With frozen features, half a step was better for FedOMG than a whole one.
-OF_SEVEN = f"--methods {FIVE},fedomg+iir,fedomg+ga " + " ".join(
-    f"--set {name}:server_lr=0.5" for name in ("fedomg", "fedomg+iir", "fedomg+ga")
+SEVEN = f"{FIVE},fedomg+iir,fedomg+ga"
+OF_NINE, OF_SEVEN = (
+    f"--methods {methods} " + " ".join(f"--set {name}:server_lr={step}" for name in SEVEN.split(",") if "omg" in name)
+    for methods, step in ((f"{SEVEN},fedprox,fedsr", 1), (SEVEN, 0.5))  # half a step suits frozen features better
 )
 HEAD = f"{PRETRAINED} --set trainable=head --set batch_norm=frozen {AUTO}"
 FROZEN = f"{HEAD} --set learning_rate=0.05"
