@@ -100,7 +100,10 @@ def test_a_command_of_an_earlier_version_is_answered_with_its_new_name() -> None
         (["data", "check", "pacs", "--data-root", "nowhere"], "'nowhere'"),
     ],
 )
-def test_a_slip_is_answered_with_what_was_meant(arguments: list[str], meant: str) -> None:
+def test_a_slip_is_answered_with_what_was_meant(
+    arguments: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the user's own folder of photos may be where the tests run
     result = fdg(*arguments)
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
