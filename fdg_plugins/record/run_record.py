@@ -9,6 +9,7 @@ of tensors, times are seconds. A loss that is not finite is null.
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -22,6 +23,8 @@ from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import Counts, ScoreKind, SumAndCount, Task
 
 SCHEMA_VERSION = 1
+
+Scores = Mapping[str, Evaluation]
 
 
 class PersonalScores(Recorded):
@@ -77,6 +80,16 @@ class Choice(Recorded):
     file: str | None = None
 
 
+@dataclass
+class Selection:
+    """How far the choice by source validation has come, so that a round costs no more the later it is."""
+
+    among: list[EvaluationRecord] = field(default_factory=list)
+    known: Scores = field(default_factory=dict)  # the last evaluation of each source site
+    best: EvaluationRecord | None = None
+    of_best: Scores = field(default_factory=dict)  # what was known when it was evaluated
+
+
 class RunRecord(Recorded):
     """The content of ``results.json``.
 
@@ -108,8 +121,6 @@ class RunRecord(Recorded):
     rounds: list[RoundRecord] = pydantic.Field(default_factory=list)
     evaluations: list[Evaluated] = pydantic.Field(default_factory=list)
     choices: list[Choice] = pydantic.Field(default_factory=list)
-
-    _centres: dict[tuple[int, ...], float] = pydantic.PrivateAttr(default_factory=dict)  # by ids of the evaluations
 
     def after(self, rounds: int) -> Self:
         """Return the record of a run that ended after ``rounds`` of its rounds, with the models chosen up to there."""
@@ -273,21 +284,28 @@ class RunRecord(Recorded):
             return evaluation.target
         return evaluation.derived.get(self.selecting.name, {}).get(self.protocol.target)
 
+    @cached_property
+    def _selection(self) -> Selection:
+        return Selection()
+
     def _selected(self) -> EvaluationRecord | None:
         """Return the model that no later one beats, the earliest of equal ones.
 
         A model beats the best before it by its central score over the sites of which both have one: before all have
         been drawn for a round, scores would be over different sites. A single answer decides nothing.
         """
-        best: EvaluationRecord | None = None
-        of_best: Mapping[str, Evaluation] = {}
-        for evaluation, known in self._known_scores():
+        standing, last = self.standing, self._selection
+        if last.among != standing[: len(last.among)]:  # a model was undone
+            vars(last).update(vars(Selection()))
+        better = self.selecting.goodness
+        for evaluation, known in self._known_scores(standing[len(last.among) :], last.known):
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.
-            shared = {site: known[site] for site in of_best}
-            better = self.selecting.goodness
-            if best is None or better(self.central_score(shared)) > better(self.central_score(of_best)):
-                best, of_best = evaluation, dict(known)
-        return best
+            shared = {site: known[site] for site in last.of_best}
+            if last.best is None or better(self.central_score(shared)) > better(self.central_score(last.of_best)):
+                last.best, last.of_best = evaluation, known
+            last.known = known
+        last.among = standing
+        return last.best
 
     def central_score(self, scores: Mapping[str, Evaluation]) -> float:
         """Return the mean over the domains of the sites that gave these scores, or their median over the sites.
@@ -299,30 +317,28 @@ class RunRecord(Recorded):
             if by_site:
                 return statistics.median_low(one.value(self.score.name) for one in scores.values())
             return mean(list(self._domain_scores(scores).values()))
-        key = tuple(id(one) for _, one in sorted(scores.items()))
-        if key not in self._centres:
-            groups = [{site: one} for site, one in scores.items()] if by_site else [scores]
-            known = [self.derived_scores(group).get(self.selecting.name, {}) for group in groups]
-            values = [value for group in known for value in group.values()] or [self.selecting.least]
-            self._centres[key] = statistics.median_low(values) if by_site else mean(values)
-        return self._centres[key]
+        groups = [{site: one} for site, one in scores.items()] if by_site else [scores]
+        derived = [self.derived_scores(group).get(self.selecting.name, {}) for group in groups]
+        values = [value for group in derived for value in group.values()] or [self.selecting.least]
+        return statistics.median_low(values) if by_site else mean(values)
 
     def source_score(self, after_round: int) -> float | None:
         """Return the central score of the model after a round, over all that is known then; None if it has none."""
-        known = (known for found, known in self._known_scores() if found.after_round == after_round)
+        found = self._known_scores(self.standing, {})
+        known = (known for one, known in found if one.after_round == after_round)
         return next(map(self.central_score, known), None)
 
-    def _known_scores(self) -> Iterator[tuple[EvaluationRecord, Mapping[str, Evaluation]]]:
-        """Yield each model that a source evaluated, with the evaluation of each source site.
+    def _known_scores(
+        self, evaluations: Iterable[EvaluationRecord], known: Scores
+    ) -> Iterator[tuple[EvaluationRecord, Scores]]:
+        """Yield each model that a source evaluated, with the evaluation of each source site; ``known``: those before.
 
         For a site that did not evaluate a model, its last known evaluation counts. A site that misses a round therefore
         does not decide the selection, and a site that left for good does not end it.
         """
-        known: dict[str, Evaluation] = {}
-        for evaluation in self.standing:
-            answered = {site: evaluation.sites[site] for site in self.sources if site in evaluation.sites}
-            known.update(answered)
-            if answered:
+        for evaluation in evaluations:
+            if answered := {site: evaluation.sites[site] for site in self.sources if site in evaluation.sites}:
+                known = {**known, **answered}
                 yield evaluation, known
 
 

@@ -47,6 +47,8 @@ def test_a_model_that_was_undone_is_chosen_by_no_rule() -> None:
 
 def test_source_score_counts_the_last_known_one_of_an_absent_source() -> None:
     record = finished(accuracies=TARGETS, sources=[(0.75, 0.75, 0.3), (0.76, 0.76, 0.2), (0.1, 0.1, 0.1)])
-    record.evaluations[1].sites.pop(record.sources[-1])
+    second = record.evaluations[1]
+    answered = {site: second.sites[site] for site in second.sites if site != record.sources[-1]}
+    record.evaluations[1] = second.model_copy(update={"sites": answered})
     record.choices = record.choose({})
     assert source_score(record) == pytest.approx((0.76 + 0.76 + 0.3) / 3)
