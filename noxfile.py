@@ -48,7 +48,7 @@ def coverage(session: nox.Session) -> None:
 @nox.session(venv_backend="uv")
 def lowest(session: nox.Session) -> None:
     """Run the quick tests with the lowest versions of the dependencies; those that need an extra skip themselves."""
-    tests = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.120")
+    tests = ("pytest>=8", "pytest-xdist>=3.8", "hypothesis>=6.120")
     session.install("--resolution", "lowest-direct", "--editable", ".[lab]", *tests)
     session.run(*PYTEST, *BY_FILE, "-m", QUICK, env=WRITES_BYTECODE)
 

@@ -125,7 +125,7 @@ def test_find_runs_reads_a_packed_study_as_its_records(tmp_path: Path) -> None:
     """The CSV files give the table and the figures of the records; the manifest names these."""
     sites = {"cartoon": Site(weight=0.25), "art_painting": Site(own_loss=None, with_mean=0.7)}
     rounds = [one_round(1, sites), one_round(2, sites, moved=False), one_round(3, sites)]
-    scores = [{name: judged(accuracy=one / 10) for name in ("photo", "sketch", *sites)} for one in (1, 7, 2, 4)]
+    scores = [{name: judged(accuracy=one / 8) for name in ("photo", "sketch", *sites)} for one in (1, 7, 2, 4)]
     for seed in range(2):
         one = figure_run(FEDAVG, "photo", seed, scores[seed:], rounds[: 3 - seed], protocol={"rounds": 3})
         keep(replace(one, folder=Path(f"seed{seed}")), tmp_path / "full" / "study")

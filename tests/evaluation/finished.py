@@ -36,8 +36,8 @@ def fitted(data_root: Path, seed: int) -> ExtractorClassifier:
     weight += 0.4 * weight.std() * torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed))
     head = network.classifier
     assert isinstance(head, torch.nn.Linear)
-    head.weight.copy_(3 * weight[:, :-1])
-    head.bias.copy_(3 * weight[:, -1])
+    head.weight.copy_(weight[:, :-1])
+    head.bias.copy_(weight[:, -1])
     return network
 
 
