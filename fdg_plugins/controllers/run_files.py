@@ -111,7 +111,7 @@ class ServerRun:
         self.model.state = dict(state.model)
         self.aggregator.restore(state.aggregator)
         if self.exchange is not None:
-            self.exchange.learned = dict(state.exchange_tensors)
+            self.exchange.learned = dict(state.exchange)
 
     def _restore_files(self) -> None:
         """Make the results of another job those of the record: the selected model, or none, and the sites' models."""
@@ -136,14 +136,8 @@ class ServerRun:
 
     def checkpoint(self) -> Checkpoint:
         """Return the state of the run as it is now; its parts are replaced, never changed in place."""
-        exchange = self.exchange
-        return Checkpoint(
-            self.record,
-            self.model.state,
-            self.aggregator.state(),
-            None if exchange is None else exchange.state(),
-            {} if exchange is None else exchange.learned,
-        )
+        learned = {} if self.exchange is None else self.exchange.learned
+        return Checkpoint(self.record, self.model.state, self.aggregator.state(), learned)
 
 
 def _keep_models(source: Path, target: Path, *, private: bool) -> None:

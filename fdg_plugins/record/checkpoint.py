@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkpoint from which a run resumes after its server died: one file, replaced after every round.
 
-One safetensors file holds the model, the tensors of the method's exchange, and, as text, the record and the states of
-aggregator and exchange, so a crash cannot leave parts of two rounds. A checksum covers the whole content. The texts are
-tensors of bytes: the header of a safetensors file ends at 100 MB, and the record of a long run is larger.
+One safetensors file holds the model, the tensors of the method's exchange, and, as text, the record and the state of
+the aggregator, so a crash cannot leave parts of two rounds. A checksum covers the whole content. The texts are tensors
+of bytes: the header of a safetensors file ends at 100 MB, and the record of a long run is larger.
 """
 
 import json
@@ -24,7 +24,7 @@ CHECKPOINT_FILE = "checkpoint.safetensors"
 SERVER = "server"  # FLARE's name of it, which no site can have
 VERSION = "3"
 MODEL, EXCHANGE = "model/", "exchange/"
-RECORD, AGGREGATOR, EXCHANGE_STATE = "text/record", "text/aggregator", "text/exchange"
+RECORD, AGGREGATOR = "text/record", "text/aggregator"
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,14 @@ class Checkpoint:
     record: RunRecord
     model: Mapping[str, torch.Tensor]
     aggregator: dict[str, Any]
-    exchange: dict[str, Any] | None
-    exchange_tensors: Mapping[str, torch.Tensor]
+    exchange: Mapping[str, torch.Tensor]
 
     def write(self, path: Path, record: str | None = None) -> None:
         """Replace the file at ``path`` with this checkpoint, atomically; ``record``: the record as JSON, if known."""
         tensors = {MODEL + name: value for name, value in self.model.items()}
-        tensors |= {EXCHANGE + name: value for name, value in self.exchange_tensors.items()}
-        states = {AGGREGATOR: json.dumps(self.aggregator), EXCHANGE_STATE: json.dumps(self.exchange)}
-        for name, text in {RECORD: record or self.record.model_dump_json(), **states}.items():
+        tensors |= {EXCHANGE + name: value for name, value in self.exchange.items()}
+        texts = {RECORD: record or self.record.model_dump_json(), AGGREGATOR: json.dumps(self.aggregator)}
+        for name, text in texts.items():
             tensors[name] = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         save_checked_tensors(path, tensors, {"version": VERSION})
 
@@ -65,7 +64,7 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         tensors, description = load_checked_tensors(path)
         if (version := description.get("version")) != VERSION:
             raise DataError(f"its version is {version}, expected {VERSION}: begin the run anew.")
-        texts = {name: json.loads(tensors.pop(name).numpy().tobytes()) for name in (RECORD, AGGREGATOR, EXCHANGE_STATE)}
+        texts = {name: json.loads(tensors.pop(name).numpy().tobytes()) for name in (RECORD, AGGREGATOR)}
         record = RunRecord.read(texts[RECORD], "its record", DataError)
         if record.run != run:
             raise DataError(f"it is that of run {record.run}.")
@@ -73,7 +72,7 @@ def read_checkpoint(path: Path, run: str) -> Checkpoint:
         raise DataError(f"checkpoint of run {run} cannot be read: {error}") from error
     model = {name.removeprefix(MODEL): one for name, one in tensors.items() if name.startswith(MODEL)}
     learned = {name.removeprefix(EXCHANGE): one for name, one in tensors.items() if name.startswith(EXCHANGE)}
-    return Checkpoint(record, model, texts[AGGREGATOR], texts[EXCHANGE_STATE], learned)
+    return Checkpoint(record, model, texts[AGGREGATOR], learned)
 
 
 def check_continues(record: RunRecord, fresh: RunRecord, *, other_files: bool = False) -> None:

@@ -43,12 +43,12 @@ def checkpoint(folder: Path) -> StateFile:
     path = folder / "checkpoint.safetensors"
     record = run_record()
     record.run = RUN
-    Checkpoint(record, TENSORS, {"gaps": {"photo": 0.5}}, {"seen": 3}, {"means": torch.ones(2, 2)}).write(path)
+    Checkpoint(record, TENSORS, {"gaps": {"photo": 0.5}}, {"means": torch.ones(2, 2)}).write(path)
 
     def read() -> Any:
         found = read_checkpoint(path, RUN)
-        tensors = comparable(found.model), comparable(found.exchange_tensors)
-        return found.record.model_dump_json(), tensors, found.aggregator, found.exchange
+        tensors = comparable(found.model), comparable(found.exchange)
+        return found.record.model_dump_json(), tensors, found.aggregator
 
     return StateFile(path, read)
 

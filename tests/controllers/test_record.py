@@ -197,9 +197,9 @@ def test_a_record_longer_than_the_header_of_a_file_may_be_is_in_the_checkpoint_a
     record, path = run_record(), tmp_path / CHECKPOINT_FILE
     record.stopped_because = " " * 100_000_000  # as many bytes as names and metadata may have
     record.rounds.append(round_record(1))
-    Checkpoint(record, {"weight": torch.ones(2)}, {"step": 1}, {"seen": 2}, {}).write(path)
+    Checkpoint(record, {"weight": torch.ones(2)}, {"step": 1}, {}).write(path)
     found = read_checkpoint(path, record.run)
-    assert (found.record, found.aggregator, found.exchange) == (record, {"step": 1}, {"seen": 2})
+    assert (found.record, found.aggregator) == (record, {"step": 1})
     assert list(found.model) == ["weight"]
 
 
