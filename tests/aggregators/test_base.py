@@ -2,7 +2,7 @@
 """What the base class sees to: messages, refusals, settings, metrics, and what is measured of the step really made."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,9 +28,7 @@ from fdg_plugins.aggregators import (
     make_weighting,
     take_step,
 )
-from fdg_plugins.aggregators import base as base_module
 from fdg_plugins.aggregators.contributions import Direction
-from fdg_plugins.core import gram as gram_module
 from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import PartError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
@@ -285,24 +283,6 @@ def test_an_aggregator_of_somebody_elses_is_measured_by_its_step() -> None:
             cosine = float(own @ step / own.norm() / step.norm())
             assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
         assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
-
-
-def test_the_gram_matrix_of_fedomg_is_used_again_and_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    def counted(compute: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def call(updates: Sequence[Any]) -> torch.Tensor:
-            calls.append(len(updates))
-            return compute(updates)
-
-        return call
-
-    for module in (base_module, gram_module):
-        monkeypatch.setattr(module, "gram_matrix", counted(module.gram_matrix))
-    run_round(FedOMGAggregator(), random_updates())
-    assert calls == [3]
-    run_round(FedAvgAggregator(), random_updates())
-    assert calls == [3, 4]
 
 
 def test_updates_are_measured_as_they_were_shortened() -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg, FedNova, FedDG-GA, FedAS, FedCSA and ARFL: rounds of two or three sites, computed by hand."""
+"""FedAvg, FedNova, FedDG-GA, FedAS, FedCSA, ARFL and FedOMG: rounds of a few sites, computed by hand."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from nvflare.app_common.abstract.fl_model import FLModel
@@ -12,14 +13,16 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from fdg_plugins.aggregators import RunFacts, UpdateAggregator
 from fdg_plugins.core.steps import effective_steps
 from fdg_plugins.core.weighting import limited_weights, risk_weights
-from fdg_plugins.errors import ContributionError, SettingsError
+from fdg_plugins.errors import ContributionError, FDGError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS
 from fdg_plugins.methods.fedas import REPORT_FISHER_TRACE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedcsa import FedCSAAggregator, class_shares, class_weights
 from fdg_plugins.methods.fedga import FedGAAggregator
 from fdg_plugins.methods.fednova import FedNovaAggregator
-from fdg_plugins.testing.inputs import BIAS, SITES, WEIGHT, message, random_updates, run_round, same_bits
+from fdg_plugins.methods.fedomg import FedOMGAggregator
+from fdg_plugins.record.round_record import AggregationRecord
+from fdg_plugins.testing.inputs import BIAS, SITES, WEIGHT, random_updates, run_round, same_bits
 from tests.aggregators.trained_sites import (
     LAYOUT,
     SAMPLES,
@@ -106,17 +109,6 @@ def test_under_fedas_the_step_is_the_mean_by_traces_with_the_buffers() -> None:
     torch.testing.assert_close(result.params["bn.running_mean"], torch.tensor([0.5 - 1.25 + 0.125]))
 
 
-@pytest.mark.parametrize("trace", [None, "1.0", -1.0, float("nan"), float("inf"), torch.tensor(1.0)])
-def test_fedas_refuses_an_update_without_a_checked_trace_by_name(trace: Any) -> None:
-    with pytest.raises(ContributionError) as caught:
-        reported_round(FedAvgAggregator(weighting="as"), REPORT_FISHER_TRACE, {"art": trace})
-    assert str(caught.value).startswith("site art: ")
-    unsaid = contribution("art", UPDATES["art"], None)
-    unsaid.meta[META_CHECKED_REPORTS] = {REPORT_FISHER_TRACE: 1.0}
-    with pytest.raises(ContributionError):
-        FedAvgAggregator(weighting="as").accept_model(unsaid)
-
-
 COUNTS = {"art": (10, 0, 0), "photo": (10, 20, 0), "sketch": (20, 40, 0)}
 FACTS = RunFacts(COUNTS, (WEIGHT, BIAS))
 
@@ -148,11 +140,16 @@ def test_the_last_layer_moves_row_by_row_and_all_else_as_under_fedavg(weighting:
         assert not torch.equal(result.params[name], plain[name])
 
 
-def test_where_the_workflow_tells_nothing_of_the_classes_the_first_contribution_ends_it() -> None:
-    aggregator = FedCSAAggregator()
-    aggregator.facts = RunFacts(COUNTS)
+def test_what_a_rule_needs_and_does_not_get_is_refused() -> None:
+    csa, unsaid = FedCSAAggregator(), contribution("art", UPDATES["art"], None)
+    csa.facts = RunFacts(COUNTS)  # as of a workflow that does not name the last layer
     with pytest.raises(SettingsError):
-        aggregator.accept_model(message("photo", random_updates()["photo"]))
+        csa.accept_model(contribution("art", UPDATES["art"]))
+    unsaid.meta[META_CHECKED_REPORTS] = {REPORT_FISHER_TRACE: 1.0}
+    with pytest.raises(ContributionError):
+        FedAvgAggregator(weighting="as").accept_model(unsaid)
+    with pytest.raises(FDGError):
+        FedOMGAggregator().direction(torch.zeros(2), [])
 
 
 ARFL = {"name": "arfl"}
@@ -208,3 +205,89 @@ def test_a_site_without_a_usable_loss_is_refused_by_name_and_the_round_goes_on(m
     assert str(caught.value).startswith("site art: ")
     result = aggregate(robust, [told(site, loss) for site, loss in others.items()])
     assert torch.equal(result.params["w"], risk_round(FedAvgAggregator(weighting=ARFL), others).params["w"])
+
+
+Params = dict[str, Any]
+EXAMPLES = {"art": 3, "photo": 4, "sketch": 5, "cartoon": 6}
+
+
+def step(aggregator: UpdateAggregator, updates: Sequence[Params]) -> FLModel:
+    sent = (contribution(site, update, EXAMPLES[site]) for site, update in zip(EXAMPLES, updates, strict=False))
+    return aggregate(aggregator, sent)
+
+
+def vectors(*values: Sequence[float]) -> list[Params]:
+    return [vector(*value) for value in values]
+
+
+def test_a_site_that_hardly_moves_is_named_and_not_matched() -> None:
+    report = report_of(step(FedOMGAggregator(server_lr=1.0), vectors([3, 1], [1, 3], [1e-4, -1e-4])))
+    assert (report["idle"], report["gamma"][report["sites"].index("sketch")]) == (("sketch",), 0)
+    assert AggregationRecord.from_report(report).idle == ("sketch",)
+
+
+def of_steps(kappa: float, weighting: str, **steps: int) -> FLModel:
+    """Return the step over FedNova of three sites with so many local steps."""
+    updates = vectors([3, 1, 0], [1, 4, 1], [0, -1, 2])
+    sent = [
+        contribution(site, update, EXAMPLES[site], steps=count, effective_steps=float(count))
+        for (site, count), update in zip(steps.items(), updates, strict=True)
+    ]
+    made = FedOMGAggregator(kappa=kappa, server_lr=1.0, weighting=weighting, over="fednova")
+    return aggregate(made, sent)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+def test_over_fednova_the_mean_that_is_matched_is_fednovas(weighting: str) -> None:
+    plain = of_steps(0.0, weighting, art=2, photo=6, sketch=3)
+    counts = np.array([3, 4, 5]) if weighting == "samples" else np.ones(3)
+    p, steps = counts / counts.sum(), np.array([2, 6, 3])
+    coefficients = p * (p @ steps) / steps
+    assert report_of(plain)["coefficients"] == pytest.approx(coefficients.tolist())
+    found = report_of(of_steps(0.5, weighting, art=2, photo=6, sketch=3))
+    updates = np.array([[3, 1, 0], [1, 4, 1], [0, -1, 2]])
+    mean, matched = coefficients @ updates, np.array(found["gamma"]) @ updates
+    expected = coefficients + 0.5 * np.linalg.norm(mean) / np.linalg.norm(matched) * np.array(found["gamma"])
+    assert found["coefficients"] == pytest.approx(expected.tolist())
+    value = matched @ mean + 0.5 * np.linalg.norm(mean) * np.linalg.norm(matched)
+    assert found["objective"] == pytest.approx(value)
+    assert found["duality_gap"] < 1e-8
+    corners = updates @ mean + 0.5 * np.linalg.norm(mean) * np.linalg.norm(updates, axis=1)
+    assert value <= corners.min() + 1e-12
+
+
+def test_with_equal_steps_over_fednova_is_fedomg_to_the_bit_and_other_rules_are_refused() -> None:
+    updates = vectors([3, 1, 0], [1, 4, 1], [0, -1, 2])
+    plain = step(FedOMGAggregator(server_lr=1.0), updates)
+    assert np.array_equal(of_steps(0.5, "uniform", art=4, photo=4, sketch=4).params["w"], plain.params["w"])
+    with pytest.raises(ContributionError):
+        aggregate(FedOMGAggregator(over="fednova"), [contribution("art", updates[0], said=False)])
+    for other in ("fedcsa", "fedomg", "fedga", "mine"):
+        with pytest.raises(SettingsError) as caught:
+            FedOMGAggregator(over=other)
+        assert caught.value.field == "over"
+
+
+DOMAINS = dict(zip(EXAMPLES, ("a", "a", "b", "b"), strict=True))
+
+
+def grouped(domains: dict[str, str], **chosen: Any) -> FedOMGAggregator:
+    aggregator = FedOMGAggregator(grouping="domain", server_lr=1.0, **chosen)
+    aggregator.facts = RunFacts(domains=domains)
+    return aggregator
+
+
+def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_loses() -> None:
+    # Domain a has (1.9, 0) and (0.1, 0), of mean (1, 0); domain b twice (0, 1). Their match is halfway, and p is
+    # uniform: d = mean (0.5, 0.5), plus kappa times it. All four sites would give gamma to the shortest.
+    result = step(grouped(DOMAINS, kappa=1.0), vectors([1.9, 0], [0.1, 0], [0, 1], [0, 1]))
+    np.testing.assert_allclose(result.params["w"], [1.0, 1.0], rtol=1e-9)
+    report = report_of(result)
+    assert report["gamma"] == pytest.approx([0.25] * 4)
+    assert report["grouping_loss"] > 0.1
+    assert AggregationRecord.from_report(report).grouping_loss == report["grouping_loss"]
+
+
+def test_grouping_by_domain_needs_to_know_the_domains() -> None:
+    with pytest.raises(SettingsError):
+        step(FedOMGAggregator(grouping="domain"), vectors([1.0]))

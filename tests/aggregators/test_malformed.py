@@ -112,14 +112,12 @@ def header(name: str, value: Any) -> Spoiler:
     return spoil
 
 
-def whole(value: Any) -> Spoiler:
-    return setting("whole", value)
-
-
-def collections() -> st.SearchStrategy[Shareable]:
-    return junk.map(lambda value: DXO(DataKind.COLLECTION, data={"main": value, "fdg_tensors": value}).to_shareable())
-
-
+wholes = (
+    junk.map(lambda value: DXO(DataKind.COLLECTION, data={"main": value, "fdg_tensors": value}).to_shareable()),
+    junk.map(lambda value: DXO(DataKind.APP_DEFINED, data=value or 1).to_shareable()),
+    junk.map(lambda value: Shareable({"DXO": value})),
+    st.sampled_from([ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA]).map(make_reply),
+)
 # Every one of these makes a contribution that must not count.
 spoilers: st.SearchStrategy[Spoiler] = st.one_of(
     st.builds(entry, names, junk),
@@ -133,10 +131,7 @@ spoilers: st.SearchStrategy[Spoiler] = st.one_of(
     st.builds(samples, junk.filter(lambda value: not is_usable_number(value))),
     st.builds(setting, st.just("site"), st.sampled_from(["intruder", "", None, "PHOTO", "photo\n"])),
     st.builds(setting, st.just("round"), st.integers().filter(lambda number: number != 4)),
-    st.builds(whole, collections()),
-    st.builds(whole, junk.map(lambda value: DXO(DataKind.APP_DEFINED, data=value or 1).to_shareable())),
-    st.builds(whole, st.sampled_from([ReturnCode.EXECUTION_EXCEPTION, ReturnCode.BAD_TASK_DATA]).map(make_reply)),
-    st.builds(lambda value: whole(Shareable({"DXO": value})), junk),
+    *(st.builds(setting, st.just("whole"), one) for one in wholes),
     st.builds(header, st.just(AppConstants.SUBMIT_MODEL_NAME), st.sampled_from([torch.ones(2), "best"])),
 )
 
@@ -208,7 +203,6 @@ Params = dict[str, Any]
 
 
 def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
-    """Return what must be a tensor in memory."""
     assert isinstance(value, torch.Tensor)
     return value
 

@@ -23,7 +23,6 @@ LAYOUT = ModelLayout.of(UPDATES["art"])
 
 
 def vector(*values: float) -> dict[str, Any]:
-    """An update of one parameter."""
     return {"w": np.asarray(values, np.float64)}
 
 
@@ -56,11 +55,9 @@ def aggregate(aggregator: UpdateAggregator, contributions: Iterable[FLModel]) ->
 
 
 def report_of(result: FLModel) -> dict[str, Any]:
-    """Return what an aggregator reports of a round."""
     report: dict[str, Any] = result.meta[META_REPORT]
     return report
 
 
 def weights_of(result: FLModel) -> dict[str, float]:
-    """Return the weights of a round by site."""
     return dict(zip(report_of(result)["sites"], report_of(result)["weights"], strict=True))
