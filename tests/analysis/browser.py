@@ -41,7 +41,6 @@ class Tab:
             self.events.append(self._next())
 
     def value(self, script: str) -> Any:
-        """Return the value of an expression in the page."""
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
     def _next(self) -> dict[str, Any]:

@@ -25,7 +25,6 @@ FEDOMG = Method(aggregator="FedOMGAggregator", settings={"kappa": 0.5, "server_l
 
 
 def fedomg(**settings: Any) -> Method:
-    """Return FedOMG with some settings of its own."""
     return Method(aggregator="FedOMGAggregator", settings={**FEDOMG.settings, **settings})
 
 
@@ -45,7 +44,6 @@ def census_reply(domain: str, seed: int = 0, **changes: Any) -> CensusReply:
 
 
 def evaluation(accuracy: float) -> Evaluation:
-    """Return an evaluation on 100 examples."""
     return federation_stubs.evaluation(accuracy, 100, split="test")
 
 

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The papers' numbers: the data file, its names, and which of several tables counts."""
+"""The papers' numbers: the data file and its names, which of several tables counts, and what is not comparable."""
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
+from fdg_plugins.lab.analysis import Run, build_table
 from fdg_plugins.lab.analysis.papers import (
     AVERAGE,
     PRINTED_DATASETS,
+    departures,
     method_of,
     papers,
     printed_numbers,
     printed_rows,
 )
+from fdg_plugins.models import InitialWeights
 from fdg_plugins.plugins.composition import OWN_IDEA, parse_method
+from fdg_plugins.plugins.own_dataset import read_own_dataset
 from fdg_plugins.recipes import settings_of
+from fdg_plugins.record.round_record import Method
+from fdg_plugins.settings.protocols import PAPER_PROTOCOLS
+from tests.analysis.run_stubs import FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, finished, lines, run
 
 FEDERATED = [
     number
@@ -113,3 +121,127 @@ def test_printed_rows_refuse_what_no_paper_prints(dataset: str, against: str, fi
     with pytest.raises(SettingsError) as caught:
         printed_rows(dataset, "fedavg", against)
     assert caught.value.field == field
+
+
+EQUAL_WEIGHTS = FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, "weighting": "uniform"}})
+SCRATCH: dict[str, Any] = {"initial_weights": InitialWeights(label="from scratch")}
+
+
+def reasons(method: Method, paper: str, protocol: dict[str, Any], per_domain: int = 1, **changes: Any) -> list[str]:
+    """Return why a run under a paper's protocol, with changes, is not compared with its numbers."""
+    many = paper.endswith("-many")
+    dataset = protocol.get("dataset", "pacs")
+    domains = dataset_spec(dataset).domains
+    census = {domain: census_reply(domain, dataset=dataset) for domain in domains}
+    published = PAPER_PROTOCOLS.get(paper, {}).get(dataset, {})
+    made = run(
+        "a", method, domains[0], domains=domains, protocol={**published, **protocol}, **{"census": census, **changes}
+    )
+    made.record.sources = tuple(f"{domain}-{number}" for domain in domains[1:] for number in range(per_domain))
+    (printed,) = printed_rows(dataset, made.method, paper.removesuffix("-many"), many=many)
+    return departures([made], printed)
+
+
+@pytest.mark.parametrize(
+    ("method", "paper", "protocol", "words"),
+    [
+        (FEDOMG, "fedomg", {}, []),
+        (FEDAVG, "fediir", {}, ["weighting samples"]),
+        (EQUAL_WEIGHTS, "fediir", {}, []),
+        # what all papers have in common
+        (FEDOMG, "fedomg", {"momentum": 0.0}, ["momentum 0.0"]),
+        (FEDOMG, "fedomg", {"lr_decay_at": 0.1}, ["lr_decay_at 0.1"]),
+        (FEDOMG, "fedomg", {"max_samples_per_domain": 300}, ["at most 300 images per domain"]),
+        # the server's step
+        (fedomg(server_lr=1.0), "fedomg", {}, ["server_lr 1"]),
+        (fedomg(kappa=0.1), "fedomg", {}, []),
+        # a paper that froze BatchNorm, and a choice of ours for a method
+        (EQUAL_WEIGHTS, "fediir", {"batch_norm": "average"}, ["batch_norm average"]),
+        (FEDGA, "feddg-ga", {"batch_norm": "reestimate"}, ["batch_norm reestimate"]),
+        (FEDGA, "fedomg", {"batch_norm": "reestimate"}, []),
+    ],
+)
+def test_departures_of_training(method: Method, paper: str, protocol: dict[str, Any], words: list[str]) -> None:
+    assert reasons(method, paper, protocol) == words
+
+
+@pytest.mark.parametrize(
+    ("paper", "protocol", "words"),
+    [
+        ("fediir", {"dataset": "rotatedmnist", "model": "convnet"}, ["convnet"]),
+        ("feddg-ga", {"dataset": "domainnet"}, ["from scratch"]),
+        ("feddg-ga", {"dataset": "domainnet10", "normalization": "default"}, ["from scratch", "normalization default"]),
+        ("feddim", {"dataset": "rotatedmnist_7k"}, []),
+        ("feddim", {"dataset": "rotatedmnist"}, ["70,000 images instead of 7,000"]),
+        (
+            "fediir",
+            {**PAPER_PROTOCOLS["fediir"]["rotatedmnist"], "dataset": "rotatedmnist_7k", "rounds": 20},
+            ["7,000 images instead of 70,000", "rounds 20"],
+        ),
+    ],
+)
+def test_departures_of_networks_and_data_sets(paper: str, protocol: dict[str, Any], words: list[str]) -> None:
+    assert reasons(FEDAVG, paper, protocol, **SCRATCH) == words
+
+
+def test_departures_of_the_federation() -> None:
+    assert reasons(FEDOMG, "fedomg", {}, per_domain=10) == ["30 source sites"]
+    assert reasons(EQUAL_WEIGHTS, "feddim-many", {}, per_domain=10) == []
+    assert reasons(EQUAL_WEIGHTS, "feddim-many", {"sites_per_round": 3}, per_domain=10) == ["3 sites per round"]
+    assert reasons(EQUAL_WEIGHTS, "fediir-many", {}, per_domain=4) == ["12 source sites"]
+    made = run("a", FEDOMG, "art_painting", protocol=PAPER_PROTOCOLS["fedomg"]["pacs"])
+    (printed,) = printed_rows("pacs", "fedomg", "fedomg")
+    assert departures([replace(made, planned=200)], printed) == ["200 rounds planned"]
+    assert departures([made, run("b", fedomg(server_lr=1.0))], printed, ["server_lr"]) == []
+
+
+def with_counts(domain: str, **counts: Any) -> dict[str, Any]:
+    """Return the census of PACS, all of whose images are there but for those of one domain."""
+    return {
+        **{name: census_reply(name) for name in dataset_spec("pacs").domains},
+        domain: census_reply(domain, **counts),
+    }
+
+
+def test_departures_of_missing_images() -> None:
+    few: dict[str, Any] = {"num_train": 2000, "num_validation": 300, "num_test": 2300}
+    two = with_counts("cartoon", num_train=2000, num_validation=100)
+    two["cartoon-2of2"] = census_reply("cartoon", num_train=200, num_validation=44)
+    for census, words in (
+        (with_counts("art_painting", num_test=2000, num_skipped=48), []),
+        (with_counts("art_painting", num_test=2000), ["2,000 of 2,048 images of art_painting"]),
+        (with_counts("cartoon", **few), ["2,300 of 2,344 images of cartoon"]),
+        (with_counts("cartoon", **few, num_skipped=44), []),
+        (two, []),
+    ):
+        assert reasons(FEDOMG, "fedomg", {}, census=census) == words
+    whole: dict[str, Any] = {"dataset": "rotatedmnist", "num_train": 9000, "num_validation": 1000, "num_test": 10000}
+    part = {domain: census_reply(domain, **whole) for domain in dataset_spec("rotatedmnist").domains}
+    found = reasons(FEDAVG, "fediir", {"dataset": "rotatedmnist"}, **SCRATCH, census=part)
+    assert {"10,000 of 11,667 images of angle_0", "10,000 of 11,666 images of angle_75"} <= set(found)
+
+
+def test_a_table_beside_papers_has_differences_or_says_why_not() -> None:
+    # FedOMG's Table 2 prints 98.0 +- 0.2 on photo. Ours: mean 0.978, deviation 0.002, so an error of
+    # sqrt(2 * 0.002^2 / 3) = 0.00163 for the difference of -0.002.
+    runs = [run(f"{seed}", FEDOMG, "photo", seed, (value,)) for seed, value in enumerate((0.976, 0.978, 0.980))]
+    table = build_table(runs, against="fedomg")
+    (found,) = lines(table, kind="difference", target="photo")
+    assert (found["mean"], found["standard_error"]) == pytest.approx((-0.002, 0.00163), abs=1e-5)
+    assert found["within_two_standard_errors"] == "yes"
+    assert "-0.2 (SE 0.2) yes" in table.text()
+    assert "98.0 ± 0.2" in table.text()
+    other = build_table([run("a", FEDOMG, protocol={"rounds": 9})], against="fedomg")
+    (found,) = lines(other, kind="printed", target="photo")
+    assert (found["within_two_standard_errors"], found["note"]) == ("not comparable", "rounds 9")
+    assert "ours minus" not in other.text()
+    assert any("not comparable, rounds 9" in note for note in other.notes)
+
+
+def test_runs_of_no_papers_data_are_refused_beside_papers() -> None:
+    own = read_own_dataset({"name": "pacs", "domains": ["art_painting", "cartoon"], "classes": ["a", "b"]})
+    made = finished(FEDOMG, "art_painting")
+    made.protocol = made.protocol.model_copy(update={"dataset": own})
+    for one in (Run(run("a").folder, made), run("b", stand_in=True, data="STAND-IN for PACS")):
+        with pytest.raises(SettingsError, match="of which no paper prints a number"):
+            build_table([one], against="fedomg")

@@ -78,18 +78,6 @@ def test_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds
     assert list(build_sites_table([skewed(alpha=1.0)]).columns) == ["MNIST alpha=1"]
 
 
-def test_numbers_have_seeds_and_data_of_each_column() -> None:
-    runs = [skewed(seed=seed, own=value) for seed, value in enumerate((1 / 3, 2 / 3))]
-    other = skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5, stand_in=True)
-    table = build_sites_table([*runs, other])
-    (first,) = lines(table, method="fedavg", on=OWN, dataset="mnist", kind="ours")
-    assert (first["skew"], first["participation"], first["seeds"]) == ("alpha=0.1", 1.0, 2)
-    assert [float(pair[2:]) for pair in first["values"].split(";")] == pytest.approx([1 / 3, 2 / 3], abs=1e-12)
-    (second,) = lines(table, method="fedomg", on=OWN, dataset="cifar10", kind="ours")
-    assert [(line["data"], line["stand_in"]) for line in (first, second)] == [("mnist", "false"), ("cifar10", "true")]
-    assert [line["seeds"] for line in lines(table, method="fedomg", on=OWN, dataset="mnist")] == [0]
-
-
 def test_the_papers_numbers_stand_below_ours_for_the_participation() -> None:
     table = build_sites_table([skewed(), skewed(drawn=2), skewed(FEDOMG)], "fedomg")
     printed = {line["participation"]: line for line in lines(table, kind="printed", method="fedavg")}
