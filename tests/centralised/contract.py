@@ -88,7 +88,6 @@ def own_batches(domain: int, domains: int, shape: Sequence[int] = SMALL) -> Iter
 
 
 def equal(one: ExtractorClassifier, other: ExtractorClassifier) -> bool:
-    """Return whether all parameters and buffers are equal."""
     return same_bits(one.state_dict(), other.state_dict())
 
 

@@ -157,13 +157,6 @@ def test_the_variance_of_risks_has_the_divisor_m() -> None:
         assert float(risk_variance(torch.tensor(risks))) == penalty
 
 
-@pytest.mark.parametrize(("name", "settings"), [("vrex", {"warm_up": 0}), ("iga", {}), ("fishr", {"warm_up": 0})])
-def test_the_same_batch_in_every_domain_has_no_penalty(name: str, settings: dict[str, object]) -> None:
-    model, algorithm = small_network(), make_algorithm(name, settings)
-    loss = algorithm.loss(model, small_batches(1) * 4, 0, algorithm.begin(model, 4))
-    assert float(loss.value.detach()) == pytest.approx(float(loss.risks.mean()), abs=1e-6)
-
-
 def ends_of_fish(meta_step: float) -> ExtractorClassifier:
     model = normalised_network()
     trained(CentralisedFish(meta_step), model, steps=1, shape=(3, 16, 16))
@@ -253,7 +246,6 @@ def test_the_spread_of_gradients_and_its_gradient_are_those_of_autograd() -> Non
 
 
 def naive_head_gradients(model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the head's gradient of one image after the other."""
     parameters = list(model.classifier.parameters())
     rows = [
         flat(torch.autograd.grad(cross_entropy(model(image[None]), label[None]), parameters, create_graph=True))
