@@ -32,7 +32,7 @@ from nvflare.app_common.filters.exclude_vars import ExcludeVars
 
 from fdg_plugins.audit.auditor import audit_event, note_returned
 from fdg_plugins.audit.contents import AT_A_TIME, contents_of
-from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, BrokenLine, append_line, audit_entries, read_audit
+from fdg_plugins.audit.file import AUDIT_FILE, AuditLine, append_line, read_audit
 from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
@@ -136,7 +136,8 @@ def test_the_csv_file_has_a_row_for_every_tensor_and_value_and_none_is_a_formula
     check_refusal(fdg("audit", site, "--csv", site / AUDIT_FILE), "another file than those that are read")
 
 
-def test_a_broken_line_is_named_and_hides_no_other(site: Path) -> None:
+def test_a_broken_line_is_named_and_hides_no_other_and_the_file_is_its_owners_alone(site: Path) -> None:
+    assert stat.S_IMODE((site / AUDIT_FILE).stat().st_mode) == 0o600
     with (site / AUDIT_FILE).open("a", encoding="utf-8") as file:
         file.write('{"cut off')
     note(site, UPDATE, round=2)
@@ -174,7 +175,6 @@ JOB_CONFIG = "job-1/app_photo/config/config_fed_client.json"
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A site's FLARE workspace with a job in it."""
     monkeypatch.delenv("NVFL_AUDIT_ROOT", raising=False)
     for folder in ("local", "startup", "job-1/app_photo/config"):
         (tmp_path / folder).mkdir(parents=True)
@@ -382,18 +382,6 @@ def made_line(**fields: Any) -> AuditLine:
     text = dict.fromkeys(("id", "time", "site", "job", "task", "return_code", "kind"), "x")
     none: dict[str, Any] = {"tensors": (), "values": {}, "others": {}, "filters": (), "versions": {}, "bytes": 0}
     return AuditLine(**{"stage": "sent", "round": 0, "config_sha256": None, **text, **none, **fields})
-
-
-def test_the_file_is_its_owners_alone_and_a_torn_line_costs_itself_and_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    append_line(path, made_line(round=0))
-    with path.open("a") as file:
-        file.write(made_line(round=1).model_dump_json()[:40])
-    append_line(path, made_line(round=2))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert [line.round for line in read_audit(path)] == [0, 2]
-    (broken,) = (entry for entry in audit_entries(path) if isinstance(entry, BrokenLine))
-    assert broken.number == 2
 
 
 def test_full_disk_takes_back_a_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,16 +27,12 @@ def archive(tmp_path: Path) -> Path:
     return write_zip(tmp_path / "PACS.zip", photos)
 
 
-@pytest.fixture
-def fourteen_photos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PACS whose domain ``photo`` has two images of each class."""
+def test_an_archive_becomes_a_data_set_with_a_manifest_that_verify_compares_with(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     release = Release(name="small", source="a test", images={"photo": 14})
     origin = Origin(page="https://example.org", obtain="", licence="", terms="", releases=(release,))
     monkeypatch.setattr(checks, "origin_of", lambda dataset: origin)
-
-
-@pytest.mark.usefixtures("fourteen_photos")
-def test_an_archive_becomes_a_data_set_with_a_manifest_that_verify_compares_with(archive: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     result = fdg("data", "prepare", "pacs", archive, "--data-root", root)
     assert result.exit_code == 0, result.output

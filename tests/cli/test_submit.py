@@ -57,7 +57,6 @@ def record(status: str = "running", rounds: int = 0, because: str | None = None)
 
 
 def aborted_record(rounds: int) -> dict[str, Any]:
-    """Return the record of a run whose job FLARE ended, since a site's process was gone."""
     return record("stopped", rounds, f"{submission.ABORTED} photo.")
 
 
@@ -146,7 +145,6 @@ class FakeFlare:
         return str(folder)
 
     def controller(self, number: int) -> dict[str, Any]:
-        """Return the arguments of the workflow of a submitted job."""
         arguments: dict[str, Any] = self.submitted[number][str(CONFIG)]["workflows"][0]["args"]
         return arguments
 
