@@ -23,6 +23,7 @@ from fdg_plugins.settings.site_config import SiteConfig
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
+from tests.controllers.jobs import PROTOCOL
 from tests.flare_runner import SiteWorkspace, site_context
 
 State = dict[str, torch.Tensor]
@@ -32,16 +33,7 @@ MOMENTUM = 0.5
 @pytest.fixture
 def session(data_root: Path, no_fdg_variables: None) -> SiteSession:
     """This package's own site, on the small data set."""
-    protocol = Protocol(
-        model="convnet",
-        target="sketch",
-        image_size=16,
-        local_epochs=1,
-        batch_size=8,
-        learning_rate=0.02,
-        rounds=2,
-        momentum=MOMENTUM,
-    )
+    protocol = Protocol(**{**PROTOCOL, "batch_size": 8, "momentum": MOMENTUM})
     return SiteSession("photo", SiteConfig(device="cpu", data_root=data_root), protocol)
 
 
@@ -93,12 +85,6 @@ def model() -> torch.nn.Sequential:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
 
 
-@pytest.fixture
-def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [(torch.randn(size, 4, generator=generator), torch.arange(size) % 3) for size in (5, 3)]
-
-
 def sgd(model: torch.nn.Module, **settings: Any) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), **{"lr": 0.1, **settings})
 
@@ -107,7 +93,9 @@ def received_by(model: torch.nn.Module) -> FLModel:
     return FLModel(params={name: value.clone() for name, value in model.state_dict().items()})
 
 
-def test_evaluation_of_all_images(model: torch.nn.Sequential, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+def test_evaluation_of_all_images(model: torch.nn.Sequential) -> None:
+    generator = torch.Generator().manual_seed(0)
+    batches = [(torch.randn(size, 4, generator=generator), torch.arange(size) % 3) for size in (5, 3)]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
     model[1].eval()
