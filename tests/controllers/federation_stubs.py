@@ -55,7 +55,6 @@ def evaluation(accuracy: float, count: int = 10, *, split: str = "validation", l
 
 
 def scores(cartoon: float, photo_1: float, photo_2: float, sketch: float | None = None) -> dict[str, Evaluation]:
-    """Return the scores of the sources, and of the held-out site if it has one."""
     result = {"cartoon": evaluation(cartoon), "photo-1": evaluation(photo_1), "photo-2": evaluation(photo_2)}
     return result if sketch is None else {**result, "sketch": evaluation(sketch, split="test")}
 

@@ -74,7 +74,6 @@ class Job:
         self.folder, self.meddle, self.forge = folder, meddle, forge
         self.asked: list[tuple[str, str]] = []
         self.requests: list[tuple[str, str, State]] = []
-        self.new_processes = False
         self.sites = {site: SiteExecutor() for site in sites}
         self.engine = Engine(folder, tuple(reversed(sites)))
         rule = {"name": "fedomg", "server_lr": 0.5}
@@ -108,7 +107,6 @@ class Job:
 
     @property
     def tags(self) -> set[str]:
-        """The tags of all numbers sent for TensorBoard."""
         events = self.engine.data_of(ANALYTIC_EVENT_TYPE)
         return {AnalyticsData.from_dxo(from_shareable(event)).tag for event in events}
 
@@ -121,8 +119,6 @@ class Job:
         if task != TASK_CENSUS:
             model = {name: value.clone() for name, value in from_shareable(request).data.items()}
             self.requests.append((task, site, model))
-        if self.new_processes:
-            self.sites[site] = SiteExecutor()
         request = self._down(site, task, request)
         reply = self.meddle(site, task, self.asked.count((task, site)))
         reply = reply or run_task(self.sites[site], task, request, self._context(site), self.signal)

@@ -77,7 +77,6 @@ class Sites:
         self.asked: list[list[Request]] = []
         self.timeouts: list[int] = []
         self.warnings: list[str] = []
-        self.seen: list[Any] = []
         self.departed: dict[str, str] = {}
         self.not_finite: set[str] = set()
 
@@ -90,7 +89,8 @@ class Sites:
         number = len(self.asked) + 1
         self.asked.append(list(requests))
         self.timeouts.append(timeout)
-        self.seen.append(read_strictly(self.folder) if number > 1 else None)
+        if number > 1:
+            read_strictly(self.folder)
         failures = {}
         pairs = [(request, site) for request in self.asked[-1] for site in request.sites]
         for request, site in reversed(pairs) if self.reverse else pairs:
@@ -105,11 +105,11 @@ class Sites:
         return failures
 
 
-def read_strictly(folder: Path) -> Any:
-    """Return ``results.json``, in which nothing may stand that JSON does not know."""
+def read_strictly(folder: Path) -> None:
+    """Read ``results.json``, in which nothing may stand that JSON does not know."""
     text = (folder / RESULTS_FILE).read_text()
     RunRecord.model_validate_json(text)
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
 def make_rounds(

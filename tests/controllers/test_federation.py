@@ -24,10 +24,8 @@ pytestmark = pytest.mark.usefixtures("wire", "images_at_sites")
 
 def test_run_from_census_to_record_and_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    job = Job(tmp_path)
-    job.run()
+    job = Job(tmp_path).finished()
     record = job.record
-    assert job.panics == []
     assert (record.status, record.stopped_because, record.stand_in) == ("finished", None, False)
     assert (record.sources, record.held_out) == (("art_painting", "cartoon", "photo"), ("sketch",))
     counts = [(one.after_round, one.sites["sketch"].count, one.sites["photo"].count) for one in record.evaluations]
@@ -78,8 +76,7 @@ def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -
         return None
 
     job = Job(tmp_path, meddle=meddle)
-    job.run()
-    assert job.panics == []
+    job.finished()
     assert job.record.status == "stopped"
     assert job.record.stopped_because is not None
     assert job.record.stopped_because.startswith("the job was aborted")
@@ -94,9 +91,7 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
         headers = {HEADER_REASON: "site photo: its privacy budget is spent.", HEADER_STOP: True}
         return make_reply(ReturnCode.EXECUTION_EXCEPTION, headers)
 
-    job = Job(tmp_path, meddle=meddle)
-    job.run()
-    assert job.panics == []
+    job = Job(tmp_path, meddle=meddle).finished()
     assert [len(finished.drawn) for finished in job.record.rounds] == [3, 2]
     assert job.record.rounds[0].failures == {"photo": "its privacy budget is spent."}
     assert job.record.left_out == {"photo": "takes no further part: its privacy budget is spent."}

@@ -43,7 +43,6 @@ def data() -> FLModel:
 
 
 def ask(folder: Path, reply: Reply, *sites: str) -> tuple[dict[str, str], dict[str, FLModel]]:
-    """Return the failures of one request, and the answers by site."""
     messenger, _ = connect(folder, reply)
     answers: dict[str, FLModel] = {}
     failures = messenger.ask([Request(TASK_EVALUATE, sites, data(), answers.__setitem__)], 9)

@@ -15,7 +15,6 @@ from fdg_plugins.lab.analysis.runs import find_runs
 from fdg_plugins.privacy.ledger import Ledger, Limits
 from fdg_plugins.record.checkpoint import read_checkpoint
 from fdg_plugins.record.run_record import RunRecord
-from tests.cli.commands import fdg
 
 OF_0_1_0 = Path(__file__).parents[1] / "data" / "of_0_1_0"
 
@@ -37,16 +36,6 @@ def test_a_record_is_read_and_nothing_of_it_is_lost() -> None:
     assert contains(json.loads(record.model_dump_json()), json.loads(text))
     (run,) = find_runs([OF_0_1_0 / "results.json"]).runs
     assert run.record == record
-
-
-def test_a_report_of_it_has_its_numbers() -> None:
-    result = fdg("report", OF_0_1_0 / "results.json")
-    assert result.exit_code == 0, result.output
-    record = json.loads((OF_0_1_0 / "results.json").read_text(encoding="utf-8"))
-    (chosen,) = (one["after_round"] for one in record["choices"] if one["rule"] == "source_validation")
-    (target,) = (one["target"] for one in record["evaluations"] if one["after_round"] == chosen)
-    assert f"{100 * target:.1f}" in result.stdout
-    assert "fdg-plugins 0.1.0" in result.stdout
 
 
 def test_a_run_that_it_began_is_not_continued_and_the_sentence_says_why(tmp_path: Path) -> None:

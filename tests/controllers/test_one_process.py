@@ -71,9 +71,7 @@ def test_what_is_on_disk_for_a_site_names_no_other_site(tmp_path: Path) -> None:
         own = read_json(workspace / site / "job" / "meta.json")
         assert own["job_clients"] == [{"name": site}]
         assert list(own["deploy_map"].values()) == [[site]]
-        assert (workspace / site / "local" / "shared.json").stat().st_ino == (
-            workspace / "local" / "shared.json"
-        ).stat().st_ino
+        assert (workspace / site / "local" / "shared.json").samefile(workspace / "local" / "shared.json")
 
 
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site angle_30 lied\x1b[2J"

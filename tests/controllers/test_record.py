@@ -99,31 +99,21 @@ Scores = tuple[float | None, float | None, float | None]  # of cartoon, photo-1,
             [0, 1, 1, 3, 4],
             id="a mean over fewer domains selects nothing once the others have judged",
         ),
-        *(
-            pytest.param(
-                selection,
-                [(0.5, None, None), (0.6, None, None), (0.74, None, None), (0.7, None, None), (0.2, 1.0, None)],
-                [0, 1, 2, 2, 2],
-                id=f"a site that answers late decides nothing, {selection}",
-            )
-            for selection in (MEAN, MEDIAN)
+        pytest.param(
+            MEAN,
+            [(0.5, None, None), (0.6, None, None), (0.74, None, None), (0.7, None, None), (0.2, 1.0, None)],
+            [0, 1, 2, 2, 2],
+            id="a site that answers late decides nothing",
         ),
-        *(
-            pytest.param(
-                selection,
-                [(0.1, 0.9, 0.1), (0.1, 0.9, None), (0.1, 0.92, 0.12)],
-                [0, 0, 2],
-                id=f"which sites of a domain answered decides nothing, {selection}",
-            )
-            for selection in (MEAN, MEDIAN)
+        pytest.param(
+            MEDIAN,
+            [(0.1, 0.9, 0.1), (0.1, 0.9, None), (0.1, 0.92, 0.12)],
+            [0, 0, 2],
+            id="which sites of a domain answered decides nothing",
         ),
         # cartoon says 1.0 of one model and 0.0 of the others.
-        *(
-            pytest.param(
-                selection, [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)], chosen, id=f"a liar, {selection}"
-            )
-            for selection, chosen in ((MEAN, [0, 1, 1]), (MEDIAN, [0, 1, 2]))
-        ),
+        pytest.param(MEAN, [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)], [0, 1, 1], id="a liar"),
+        pytest.param(MEDIAN, [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)], [0, 1, 2], id="no liar by median"),
         # Each model is better than the one before; photo-1, drawn for every second one, scores higher than photo-2.
         pytest.param(
             MEAN,
@@ -140,17 +130,6 @@ def test_source_validation_selects(selection: str, rounds: list[Scores], chosen:
         judged = {site: evaluation(score) for site, score in of_sites if score is not None}
         record.add_evaluation(after, judged, expected=judged)
         assert choices(record)["source_validation"] == chosen[after]
-
-
-def test_each_rule_chooses_by_its_own_number_and_names_its_file() -> None:
-    record = run_record()
-    assert record.choose({}) == []
-    for after_round, (source, target) in enumerate([(0.1, 0.9), (0.7, 0.2), (0.5, 0.3)]):
-        record.add_evaluation(after_round, scores(source, source, source, target))
-    found = {one.rule: (one.after_round, one.file) for one in record.choose({"last": "a", "source_validation": "b"})}
-    assert found == {"last": (2, "a"), "source_validation": (1, "b"), "oracle": (0, None)}
-    record.add_evaluation(3, {})
-    assert choices(record)["last"] == 3
 
 
 NUMBERS = ("weights", "coefficients", "update_norms", "cosines_with_mean", "cosines_with_direction")

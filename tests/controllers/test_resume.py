@@ -15,9 +15,9 @@ from fdg_plugins.record.checkpoint import has_checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE
 from fdg_plugins.state import folders
 from fdg_plugins.state.folders import FOLDER
-from fdg_plugins.storage import load_tensors
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.jobs import MethodJob
+from tests.finished_runs import same_models
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -75,9 +75,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> MethodJob:
 def test_resume_gives_the_same_bits(tmp_path: Path, unbroken: MethodJob, task: str, count: int, complete: int) -> None:
     killed(tmp_path, task, count)
     job = resumed(tmp_path).finished()
-    assert same_bits(job.model, unbroken.model)
-    chosen = [load_tensors(one.folder / SELECTED_FILE) for one in (job, unbroken)]
-    assert same_bits(chosen[0], chosen[1])
+    assert same_models(job.folder, unbroken.folder)
     assert job.record.resumed_after == [complete]
     assert job.record.evaluations == unbroken.record.evaluations
     for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
