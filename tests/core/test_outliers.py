@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths that stand out: one liar moves no reference beyond an honest length, and nobody honest is ever named."""
+"""Lengths that stand out: one liar moves no reference, nobody honest is named; intervals from counts of outcomes."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fdg_plugins.core.bootstrap import PAIRED, RIGHT_OR_WRONG, interval_of
 from fdg_plugins.core.outliers import clip_factors, length_ratios, reference_length
 
 lengths = st.floats(0, 1e30, allow_nan=False)
@@ -43,3 +45,33 @@ def test_what_is_shortened_ends_at_the_limit_and_nothing_is_made_longer(of_sites
     for length, factor in zip(of_sites, factors, strict=True):
         assert 0 <= factor <= 1
         assert length * factor == (length if length <= limit else pytest.approx(limit))
+
+
+PAIRS = st.lists(st.tuples(*[st.integers(0, 50)] * 4).filter(any), min_size=1, max_size=3)
+
+
+@given(PAIRS)
+def test_the_interval_holds_the_difference_and_swapping_the_models_turns_it(pairs: list[tuple[int, ...]]) -> None:
+    gained, images = sum(later - first for _, first, later, _ in pairs), sum(map(sum, pairs))
+    low, high = interval_of(pairs, PAIRED)
+    assert -1 <= low <= gained / images + 1e-12
+    assert gained / images - 1e-12 <= high <= 1
+    swapped = interval_of(pairs, [-value for value in PAIRED])
+    assert swapped == pytest.approx((-high, -low))
+
+
+def test_it_is_that_of_the_normal_approximation_for_many_images() -> None:
+    counts = [(600, 400), (90, 10)]
+    share = 690 / 1100
+    error = math.sqrt(600 * 0.4 + 90 * 0.1) / 1100  # variance within the sites, whose sizes are fixed
+    assert interval_of(counts, RIGHT_OR_WRONG) == pytest.approx((share - 1.96 * error, share + 1.96 * error), abs=2e-3)
+
+
+def test_it_covers_the_true_difference_of_most_samples() -> None:
+    generator = np.random.default_rng(0)
+    true = np.array([0.6, 0.1, 0.2, 0.1])
+    covered = 0
+    for _ in range(200):
+        low, high = interval_of([generator.multinomial(150, true).tolist()], PAIRED)
+        covered += low <= 0.1 <= high
+    assert covered / 200 == pytest.approx(0.95, abs=0.04)

@@ -38,7 +38,6 @@ def test_well_separated_clusters_have_one_centre_each_which_is_their_mean() -> N
 
 
 def by_hand(labels: list[int], number: int) -> list[int]:
-    """What is appended, one sample after another."""
     counts = {label: labels.count(label) for label in sorted(set(labels))}
     turns = dict.fromkeys(counts, 0)
     found = []
