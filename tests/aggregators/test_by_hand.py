@@ -268,19 +268,12 @@ def test_with_equal_steps_over_fednova_is_fedomg_to_the_bit_and_other_rules_are_
         assert caught.value.field == "over"
 
 
-DOMAINS = dict(zip(EXAMPLES, ("a", "a", "b", "b"), strict=True))
-
-
-def grouped(domains: dict[str, str], **chosen: Any) -> FedOMGAggregator:
-    aggregator = FedOMGAggregator(grouping="domain", server_lr=1.0, **chosen)
-    aggregator.facts = RunFacts(domains=domains)
-    return aggregator
-
-
 def test_grouped_by_domain_the_means_are_matched_and_the_report_says_what_that_loses() -> None:
     # Domain a has (1.9, 0) and (0.1, 0), of mean (1, 0); domain b twice (0, 1). Their match is halfway, and p is
     # uniform: d = mean (0.5, 0.5), plus kappa times it. All four sites would give gamma to the shortest.
-    result = step(grouped(DOMAINS, kappa=1.0), vectors([1.9, 0], [0.1, 0], [0, 1], [0, 1]))
+    grouped = FedOMGAggregator(grouping="domain", server_lr=1.0, kappa=1.0)
+    grouped.facts = RunFacts(domains=dict(zip(EXAMPLES, ("a", "a", "b", "b"), strict=True)))
+    result = step(grouped, vectors([1.9, 0], [0.1, 0], [0, 1], [0, 1]))
     np.testing.assert_allclose(result.params["w"], [1.0, 1.0], rtol=1e-9)
     report = report_of(result)
     assert report["gamma"] == pytest.approx([0.25] * 4)

@@ -62,9 +62,6 @@ RUNS: Sequence[Run] = [
 ]
 
 
-DIGITS = {"dataset": "rotateddigits", "rounds": 5, "keep_momentum": False}
-
-
 def compared(runs: Sequence[Run], kind: str = "paired_difference", *rules: str) -> dict[str, dict[str, Any]]:
     """Return the lines of ranks or differences by label."""
     return {line["label"]: line for line in lines(build_table(runs, rules or ("last",)), kind=kind)}
@@ -124,8 +121,9 @@ def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> 
 
 def test_the_defaults_are_those_of_the_data_set() -> None:
     domains = dataset_spec("rotateddigits").domains[:4]
+    protocol = {"dataset": "rotateddigits", "rounds": 5, "keep_momentum": False}
     runs = [
-        run(f"{weighting}-{seed}", weighed(weighting=weighting), domains[0], seed, domains=domains, protocol=DIGITS)
+        run(f"{weighting}-{seed}", weighed(weighting=weighting), domains[0], seed, domains=domains, protocol=protocol)
         for weighting in ("samples", "uniform")
         for seed in (0, 1)
     ]

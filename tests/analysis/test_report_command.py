@@ -110,6 +110,7 @@ def test_no_text_of_a_strangers_record_is_obeyed_by_a_terminal_a_page_or_a_sprea
         assert "owned" in text
         assert all(line.isprintable() and not line.startswith(("# ", "=")) for line in lines), text
     assert texts[3].startswith(r"% needs \usepackage{booktabs}")
+    assert texts[4].startswith("kind,method,label")
     assert "'=HYPERLINK" in texts[4]
 
 

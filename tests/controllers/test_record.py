@@ -84,7 +84,6 @@ Scores = tuple[float | None, float | None, float | None]  # of cartoon, photo-1,
 @pytest.mark.parametrize(
     ("selection", "rounds", "chosen"),
     [
-        pytest.param(MEAN, [(0.1,) * 3, (0.7,) * 3, (0.5,) * 3], [0, 1, 1], id="the best"),
         pytest.param(MEAN, [(0.1,) * 3, (0.5,) * 3, (0.5,) * 3], [0, 1, 1], id="the earliest of equal ones"),
         # Means over both domains: 0.6, (0.5 + 0.8) / 2, (0.9 + 0.8) / 2, 0.6.
         pytest.param(

@@ -69,12 +69,10 @@ def test_a_step_out_of_the_finite_numbers_is_refused_by_name_and_changes_nothing
     assert moved.state["a"].tolist() == [1.0]
 
 
-KINDS_OF_VARIANCES = {"bn.running_var": "float_buffer", "w": "trainable"}
-
-
 def test_variances_that_no_site_can_have_count_as_zero_in_the_mean() -> None:
     received = torch.tensor([0.5, 2.0, 0.0])
-    made = GlobalModel({"bn.running_var": received, "w": torch.zeros(1)}, KINDS_OF_VARIANCES)
+    kinds = {"bn.running_var": "float_buffer", "w": "trainable"}
+    made = GlobalModel({"bn.running_var": received, "w": torch.zeros(1)}, kinds)
     honest = [torch.tensor([-0.5, 1.0, 0.25]), torch.tensor([0.25, -1.0, 0.0])]
     updates: list[dict[str, Any]] = [
         {"bn.running_var": one, "w": torch.tensor([-9.0])} for one in (*honest, -3 * received - 1)

@@ -127,13 +127,10 @@ Y, D, B = 3, 5, 8  # different from each other, so that no transposed form fits
 ALL = torch.ones(Y, dtype=torch.bool)
 
 
-def classes(seed: int, count: int = B, num_classes: int = Y) -> torch.Tensor:
-    return torch.randint(num_classes, (count,), generator=torch.Generator().manual_seed(seed))
-
-
 def batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Features, labels, weight and global insight with nothing in common."""
-    return normal(seed, B, D), classes(seed), normal(seed + 1, Y, D), normal(seed + 2, Y, D, Y)
+    labels = torch.randint(Y, (B,), generator=torch.Generator().manual_seed(seed))
+    return normal(seed, B, D), labels, normal(seed + 1, Y, D), normal(seed + 2, Y, D, Y)
 
 
 def defined_penalty(

@@ -71,13 +71,6 @@ SIZES = [(16, 16), (17, 17), (16, 17), (17, 16), (28, 28), (8, 20)]
 FRACTIONS = [0.0, 0.05, 0.1, 0.25, 0.49, 0.5]
 
 
-def mixed_by_definition(images: torch.Tensor, partners: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    own, other = fft2(images), fft2(images[partners])
-    shares = shares.view(-1, 1, 1, 1)
-    amplitude = shares * own.abs() + (1 - shares) * other.abs()
-    return ifft2(amplitude * torch.exp(1j * own.angle())).real
-
-
 def replaced_by_definition(images: torch.Tensor, amplitude: torch.Tensor, fraction: float) -> torch.Tensor:
     """Replace the centred square of ``(2 b + 1)^2`` bins of the shifted amplitude ``[C, H, W]``, cut at the borders."""
     height, width = images.shape[-2:]
@@ -99,11 +92,11 @@ def test_replacing_is_what_the_definition_says() -> None:
             torch.testing.assert_close(ours, replaced_by_definition(images, full, fraction))
 
 
-PARTNERS, SHARES = torch.tensor([2, 0, 3, 1]), torch.tensor([0.1, 0.9, 0.0, 0.5], dtype=torch.float64)
-
-
 def test_mixing_is_what_the_definition_says() -> None:
+    partners, shares = torch.tensor([2, 0, 3, 1]), torch.tensor([0.1, 0.9, 0.0, 0.5], dtype=torch.float64)
     for size in SIZES:
         images = normal_double(0, 4, 3, *size)
-        expected = mixed_by_definition(images, PARTNERS, SHARES)
-        torch.testing.assert_close(mix_amplitudes(images, PARTNERS, SHARES), expected)
+        own, other, share = fft2(images), fft2(images[partners]), shares.view(-1, 1, 1, 1)
+        amplitude = share * own.abs() + (1 - share) * other.abs()
+        expected = ifft2(amplitude * torch.exp(1j * own.angle())).real
+        torch.testing.assert_close(mix_amplitudes(images, partners, shares), expected)
