@@ -18,11 +18,9 @@ def model(request: pytest.FixtureRequest) -> ExtractorClassifier:
 
 @pytest.fixture
 def linear_model() -> ExtractorClassifier:
-    """BatchNorm and one linear layer, in training mode."""
     return build_model("convnet", CLASSES, seed=1).train()
 
 
 @pytest.fixture
 def batches(model: ExtractorClassifier) -> list[Batch]:
-    """Three batches for ``model``."""
     return make_batches(model)

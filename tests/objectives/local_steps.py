@@ -50,7 +50,6 @@ def local_of(
 
 
 def plain(model: ExtractorClassifier) -> LocalObjective:
-    """Return FedAvg's local objective."""
     return ERMObjective().local({}, model)
 
 
@@ -69,7 +68,6 @@ class ReportRound:
         exchange.begin_round(state, facts)
 
     def accept(self, site: str, report: Any, update: Tensors | None) -> None:
-        """Read one site's report, and keep it."""
         self.reports[site] = self.exchange.read(site, report, update)
 
     def finish(self, sites: Iterable[str]) -> None:

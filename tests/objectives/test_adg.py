@@ -2,7 +2,7 @@
 """FedADG: three steps in order, each of which moves what it should; D stays at the site, G travels."""
 
 import copy
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -14,37 +14,27 @@ from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound, make_objective
 from fdg_plugins.randomness import torch_generator
 from fdg_plugins.testing.inputs import same_bits
-from tests.objectives.local_steps import CLASSES, make_batches, train_steps
+from tests.objectives.local_steps import CLASSES, local_of, make_batches, train_steps
 
 SITE = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9)
 State = dict[str, torch.Tensor]
 
 
-def adapted(model: ExtractorClassifier, seed: int = 1, **settings: Any) -> ExtractorClassifier:
-    return FedADGObjective(**settings).adapt(copy.deepcopy(model), (3, 16, 16), seed).train()
-
-
 @pytest.fixture
 def network(linear_model: ExtractorClassifier) -> GeneratingClassifier:
-    """The network with BatchNorm and one linear layer, with a generator."""
-    return cast("GeneratingClassifier", adapted(linear_model))
-
-
-def local_of(model: ExtractorClassifier, site: SiteRound = SITE, **settings: Any) -> LocalAdversarial:
-    local = make_objective({"name": "adg", **settings}).local({}, model, site)
-    assert isinstance(local, LocalAdversarial)
-    return local
+    made = FedADGObjective().adapt(copy.deepcopy(linear_model), (3, 16, 16), 1)
+    return cast("GeneratingClassifier", made.train())
 
 
 def copy_of(module: nn.Module) -> State:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifier) -> None:
-    network = cast("GeneratingClassifier", adapted(linear_model))
+def test_training_is_the_three_steps_written_out(network: GeneratingClassifier) -> None:
     by_hand = copy.deepcopy(network)
     batches = make_batches(network)
-    local = local_of(network, classification_weight=0.6, smoothing=0.1, adversary_rate=0.5)
+    settings = {"classification_weight": 0.6, "smoothing": 0.1, "adversary_rate": 0.5}
+    local = local_of(LocalAdversarial, "adg", network, SITE, **settings)
     d = copy.deepcopy(local.discriminator)
     train_steps(network, local, [batches, batches])
 
@@ -71,7 +61,6 @@ def test_training_is_the_three_steps_written_out(linear_model: ExtractorClassifi
 
 
 def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    """Step down ``loss`` with the parameters of ``optimizer`` alone."""
     parameters = optimizer.param_groups[0]["params"]
     optimizer.zero_grad(set_to_none=True)
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
@@ -85,7 +74,7 @@ def test_warmup_trains_neither_g_nor_d(
 ) -> None:
     batches = make_batches(network)
     site = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9, epochs=2)
-    local = local_of(network, site, warmup=1.0, smoothing=smoothing)
+    local = local_of(LocalAdversarial, "adg", network, site, warmup=1.0, smoothing=smoothing)
     of_d, of_g = copy_of(local.discriminator), copy_of(network.generator)
     train_steps(network, local, [batches, batches])
     assert same_bits(copy_of(local.discriminator), of_d)

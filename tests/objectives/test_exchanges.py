@@ -36,7 +36,6 @@ def one(value: float) -> dict[str, torch.Tensor]:
 
 
 def at_a_point(value: float) -> ExtractorClassifier:
-    """A model with one parameter."""
     model = ExtractorClassifier(nn.Flatten(), nn.Linear(1, 1, bias=False))
     model.load_state_dict(one(value))
     return model
@@ -76,26 +75,6 @@ def test_two_sites_by_hand() -> None:
     exchange.begin_round(one(-0.2))
     exchange.finish({"a": exchange.read("a", report, one(update))})
     torch.testing.assert_close(exchange.broadcast(), one(1.9))
-
-
-@pytest.mark.parametrize(("was_sent", "has_memory"), [(False, False), (True, True)])
-def test_a_step_follows_the_gradient_plus_c_minus_its_own_control(
-    model: ExtractorClassifier, batches: list[Batch], was_sent: bool, has_memory: bool
-) -> None:
-    shapes = {name: value.shape for name, value in model.named_parameters()}
-    server, own = ({name: 0.1 * normal(seed, *shape) for name, shape in shapes.items()} for seed in (1, 2))
-    server, own = server if was_sent else {}, own if has_memory else {}
-    before, gradients = bits(model), copy.deepcopy(model)
-    images, labels = batches[0]
-    loss = nn.functional.cross_entropy(gradients(images), labels)
-    loss.backward()
-    local = SCAFFOLDObjective().local(server, model, SiteRound(memory=own))
-    training = train_steps(model, local, [batches[:1]], lr=0.5, momentum=0.0, weight_decay=0.0)
-    assert training.epoch_losses[0] == pytest.approx(loss.item())
-    for name, parameter in gradients.named_parameters():
-        assert parameter.grad is not None
-        corrected = parameter.grad + (server[name] if server else 0) - (own[name] if own else 0)
-        torch.testing.assert_close(model.state_dict()[name], before[name] - 0.5 * corrected)
 
 
 def test_a_change_that_does_not_follow_from_the_update_is_refused() -> None:
@@ -194,11 +173,7 @@ RECEIVED = {W: torch.zeros(2, 1), B: torch.zeros(1), "running_mean": torch.zeros
 
 def update_of(*values: float) -> dict[str, torch.Tensor]:
     """An update of ``SHAPES``, a buffer among it."""
-    return {
-        W: torch.tensor([[values[0]], [values[1]]]),
-        B: torch.tensor([values[2]]),
-        "running_mean": torch.ones(3),
-    }
+    return {W: torch.tensor([[values[0]], [values[1]]]), B: torch.tensor([values[2]]), "running_mean": torch.ones(3)}
 
 
 def report_of(length: float) -> dict[str, torch.Tensor]:

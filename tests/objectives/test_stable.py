@@ -26,7 +26,6 @@ def adapted(model: ExtractorClassifier, seed: int = 1, **settings: Any) -> Style
 
 @pytest.fixture
 def network(linear_model: ExtractorClassifier) -> StyledClassifier:
-    """The network with BatchNorm and one linear layer, with attention."""
     return adapted(linear_model)
 
 
@@ -120,7 +119,6 @@ def exchange_after(*rounds: Iterable[str]) -> StyleExchange:
 
 
 def source_of(exchange: Exchange, site: str) -> str:
-    """The site whose style ``site`` is sent."""
     sent = exchange.broadcast(site)
     return next(letter for letter in "abcdef" if same_bits(sent, payload(style(ord(letter), 2))))
 
