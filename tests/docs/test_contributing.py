@@ -41,7 +41,7 @@ def python(arguments: list[str], folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> None:
+def test_a_methods_file_test_and_page_are_enough_to_run_and_report_it(tmp_path: Path) -> None:
     files = files_of("Add a method")
     commands = files.pop("run").split("\n")
     assert sorted(files) == ["docs/methods/qffl.md", "fdg_plugins/methods/qffl.py", "tests/aggregators/test_qffl.py"]
@@ -54,6 +54,11 @@ def test_a_method_is_added_by_its_file_its_test_and_its_page(tmp_path: Path) -> 
     outcome = python(["-c", examples], tmp_path)
     assert "failed=0, attempted=1" in outcome
     assert str(tmp_path) in outcome
+    fdg = ["-c", "from fdg_plugins.cli.main import app; app()"]
+    assert python([*fdg, "explain", "qffl"], tmp_path).startswith("q-FFL: weights that favour sites")
+    small = [f"--set={text}" for text in ("rounds=1", "local_epochs=1", "max_samples_per_domain=30")]
+    python([*fdg, "run", "omg+qffl", "--dataset", "rotateddigits", *small, "--to", "run"], tmp_path)
+    assert "FedOMG + q-FFL" in python([*fdg, "report", "run"], tmp_path)
 
 
 @pytest.mark.slow

@@ -28,13 +28,11 @@ def without_numbers(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """The script that runs the tutorial."""
     return load_script(TUTORIAL / "execute.py")
 
 
 @pytest.fixture(scope="module")
 def notebook(script: ModuleType) -> dict[str, Any]:
-    """The tutorial as it is kept."""
     return script.read()
 
 

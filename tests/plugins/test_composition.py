@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fdg_plugins.aggregators import make_aggregator
-from fdg_plugins.cli.explain import run_of, settings_in, variables_of
+from fdg_plugins.cli.explain import run_of, variables_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.plugins.composition import OWN_IDEA, PLAIN, Composition, compositions, parse_method, parts, title_of
+from fdg_plugins.plugins.composition import PLAIN, Composition, compositions, parse_method, parts, title_of
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import METHODS as WITH_JOBS
 from fdg_plugins.record.method_settings import protocol_settings
@@ -76,24 +76,8 @@ def test_a_job_accepts_what_is_said_of_it_and_the_variables_named_are_those_that
     assert set(parted.aggregator) | set(parted.objective) == of_server | of_sites - {"target"}
 
 
-def test_weights_under_another_direction_bring_no_aggregator_of_their_own() -> None:
-    weights, direction = METHODS.get("fedga"), METHODS.get("fedomg")
-    alone, under = run_of(parse_method("fedga"), "pacs"), run_of(parse_method("fedomg+fedga"), "pacs")
-    assert settings_in(alone, weights).keys() - settings_in(under, weights).keys() == {"server_lr"}
-    assert settings_in(under, direction)["weighting"] == "ga"
-
-
-def test_who_has_used_two_methods_together_is_found_from_either_side() -> None:
-    ((*_, source),) = parse_method("fedomg+fediir").together()
-    assert source != OWN_IDEA
-    assert [source for *_, source in parse_method("fedprox+fedga").together()] != [OWN_IDEA]
-    assert [source for *_, source in parse_method("fedomg+feddim").together()] == [OWN_IDEA]
-    assert parse_method("fedavg+feddim").together() == []
-
-
 @pytest.mark.parametrize(
-    "text",
-    ["fedmog", "fedomg+samples", "", "../fedomg", None, ["fedomg"], "fedomg+fedavg", "dim+ga+iir", "ga+ga"],
+    "text", ["fedmog", "fedomg+samples", "", "../fedomg", None, ["fedomg"], "fedomg+fedavg", "dim+ga+iir", "ga+ga"]
 )
 def test_what_is_no_composition_is_refused(text: Any) -> None:
     with pytest.raises(SettingsError) as caught:

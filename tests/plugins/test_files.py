@@ -15,6 +15,7 @@ from fdg_plugins.models import NETWORKS, build_model
 from fdg_plugins.plugins.files import bring_factory, files_behind, load_file, load_files
 from fdg_plugins.plugins.methods import METHODS, REFERENCES
 from fdg_plugins.recipes import make_recipe
+from tests.own_networks import NETWORKS as NETWORKS_TEXT
 
 NETWORK = """
 from torch import nn
@@ -155,24 +156,7 @@ def test_an_objective_whose_report_the_record_does_not_declare_is_refused(custom
     assert refused.value.public == "objective 'rule' is brought by a plug-in that cannot be used here."
 
 
-NET = """
-from __future__ import annotations
-
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, num_classes: int, channels: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
-        self.head = nn.Linear(4 * channels, num_classes)
-
-    def forward(self, images):
-        return self.head(self.body(images))
-
-
-number = 3
-"""
+NET = f"from __future__ import annotations\n{NETWORKS_TEXT}"
 
 
 @pytest.fixture
@@ -189,11 +173,11 @@ def here(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("my_net:Net", "my_net_net"),
-        ("my_net.py:Net", "my_net_net"),
-        ("nets.one:Net", "nets_one_net"),
-        ("nets/one.py:Net", "one_net"),
-        ("3d.py:Net", "net_3d_net"),
+        ("my_net:small", "my_net_small"),
+        ("my_net.py:small", "my_net_small"),
+        ("nets.one:small", "nets_one_small"),
+        ("nets/one.py:small", "one_small"),
+        ("3d.py:small", "net_3d_small"),
     ],
 )
 def test_a_file_of_ones_own_is_copied_with_a_record_at_its_end(here: Path, text: str, name: str) -> None:
@@ -218,7 +202,7 @@ def test_an_installed_module_is_named_and_not_copied(here: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["no_net:Net", "my_net:Nett", "my_net:number", "no/net.py:Net", "script.py:Net", "torchvision.models:Net", ":Net"],
+    ["no_net:Net", "my_net:Nett", "my_net:nn", "no/net.py:Net", "script.py:Net", "torchvision.models:Net", ":Net"],
 )
 def test_what_is_no_factory_is_refused_and_leaves_no_trace(here: Path, text: str) -> None:
     with pytest.raises(SettingsError):

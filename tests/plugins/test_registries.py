@@ -31,8 +31,6 @@ from fdg_plugins.plugins.reports import REPORT_STATISTICS
 
 @dataclass(frozen=True)
 class Record:
-    """A record of nothing."""
-
     name: str
     part: str = ""
 
@@ -128,9 +126,6 @@ def test_a_file_may_not_take_the_name_of_an_installed_plug_in(registry: Registry
     install("one-plugin", RECORD.format("one", ""), one="THING")
     with pytest.raises(SettingsError):
         registry.add(Record("one"))
-
-
-# --- who may use what ---
 
 
 @pytest.mark.usefixtures("installed")
