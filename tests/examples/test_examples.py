@@ -2,7 +2,6 @@
 """The examples: their networks, Rect-4 with the steps that the mathematics promises, and a method of one's own."""
 
 import doctest
-import math
 import os
 import re
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 import rect4_rounds
 import torch
-from rect4_rounds import Domain, Round, Step, deal, make_domains, play_round
 
 from fdg_plugins.aggregators import AGGREGATORS, make_aggregator
 from fdg_plugins.models import build_model
@@ -68,54 +66,8 @@ def test_a_run_with_the_network(method: str, path: str, tmp_path: Path) -> None:
     assert (to / "job" / "app_site" / "custom" / f"{record.protocol.model}.py").is_file()
 
 
-@pytest.fixture(scope="module")
-def domains() -> dict[str, Domain]:
-    """The four domains."""
-    return make_domains()
-
-
-@pytest.fixture(scope="module")
-def everyone(domains: dict[str, Domain]) -> Round:
-    """The FL setting: all four train and are judged."""
-    return play_round(domains, "ABCD", "ABCD")
-
-
-def named(result: Round) -> dict[str, Step]:
-    """Return a round's steps by name."""
-    return {step.name: step for step in result.steps}
-
-
 def test_the_example_in_the_docstring_is_what_comes_out() -> None:
     assert doctest.testmod(rect4_rounds) == (0, 2)
-
-
-def test_no_step_within_the_radius_leaves_a_site_less_behind_than_fedomgs(everyone: Round) -> None:
-    steps = named(everyone)
-    best = everyone.least_inner_product(steps["FedOMG"])
-    assert best > everyone.least_inner_product(steps["FedAvg"])
-    mean = steps["FedAvg"].vector
-    angles = torch.linspace(0, 2 * math.pi, 721, dtype=torch.float64)
-    circle = torch.stack([angles.cos(), angles.sin()], dim=1)
-    for fraction in (0.25, 0.5, 0.75, 1.0):
-        tried = mean + fraction * 0.5 * mean.norm() * circle
-        assert (tried @ everyone.updates.T).min(dim=1).values.max() <= best + 1e-9
-
-
-def test_iid_sites_agree_so_that_fedomg_steps_where_fedavg_does(domains: dict[str, Domain]) -> None:
-    dealt = deal(domains, "ABC")
-    own, whole = (torch.cat([made[name].points for name in "ABC"]) for made in (dealt, domains))
-    assert torch.equal(own.sort(dim=0).values, whole.sort(dim=0).values)
-    apart, alike = (play_round(made, "ABC", "D") for made in (domains, dealt))
-    least = [float(result.cosines(named(result)["FedAvg"]).min()) for result in (apart, alike)]
-    assert least[0] < 0.96 < 0.99 < least[1]
-    mean, matched = (named(alike)[name].vector for name in ("FedAvg", "FedOMG"))
-    torch.testing.assert_close(matched, 1.5 * mean, rtol=0.05, atol=0.05)
-
-
-def test_fedavg_is_the_mean_and_a_radius_of_zero_makes_fedomg_the_same(domains: dict[str, Domain]) -> None:
-    result = play_round(domains, "ABCD", "ABCD", kappa=0.0)
-    assert torch.allclose(named(result)["FedAvg"].vector, result.updates.mean(dim=0))
-    assert torch.allclose(named(result)["FedOMG"].vector, result.updates.mean(dim=0))
 
 
 PROJECT = Path(__file__).parents[2]
