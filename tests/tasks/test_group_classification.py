@@ -35,7 +35,6 @@ def judged(logits: torch.Tensor, targets: torch.Tensor, sizes: Sequence[int] | N
 
 
 def by_hand(logits: torch.Tensor, targets: torch.Tensor) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return correct images and images of each group, image by image."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for row, (label, attribute) in zip(logits.tolist(), targets.tolist(), strict=True):
         correct, count = found.get((label, attribute), (0, 0))

@@ -23,7 +23,15 @@ from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.record.text import final_table
 from fdg_plugins.settings.protocol import Protocol, make_protocol
 from fdg_plugins.storage import read_json
-from fdg_plugins.tasks import CLASSIFICATION, GROUP_CLASSIFICATION, MULTILABEL, SEGMENTATION, Accumulator, Task
+from fdg_plugins.tasks import (
+    CLASSIFICATION,
+    GROUP_CLASSIFICATION,
+    MULTILABEL,
+    SEGMENTATION,
+    Accumulator,
+    ScoreKind,
+    Task,
+)
 from fdg_plugins.training.results import evaluation_of
 from tests.controllers.federation_stubs import DOMAINS, census_reply, run_record
 
@@ -118,6 +126,12 @@ def test_nothing_is_sent_unless_it_is_asked_for() -> None:
     asked = evaluated(CLASSIFICATION.asked(("f1",)), *batch(CLASSIFICATION))
     assert asked.model_dump()["counts"].keys() == {"confusion"}
     assert Evaluation.model_validate_json(asked.model_dump_json()) == asked
+
+
+@pytest.mark.parametrize("changes", [{"title": 3}, {"percent": "yes"}, {"lowest": 1.0}, {"highest": np.nan}])
+def test_a_score_is_refused_with_a_wrong_field(changes: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        ScoreKind(**{"name": "mine", "title": "Mine", **changes})
 
 
 Counts = dict[str, tuple[int, ...]]

@@ -4,7 +4,7 @@
 import pytest
 import torch
 
-from fdg_plugins.tasks import SEGMENTATION, TASKS, Accumulator
+from fdg_plugins.tasks import SEGMENTATION, Accumulator
 from fdg_plugins.tasks.task import SumAndCount
 
 CPU = torch.device("cpu")
@@ -121,14 +121,3 @@ def test_larger_images_are_put_together_from_windows(sides: tuple[int, ...]) -> 
     found = SEGMENTATION.logits(model, images, 32)
     assert seen == {(32,) * len(sides)}
     assert torch.allclose(found, model(images), atol=1e-5)  # every window says the same about a pixel
-
-
-def test_a_pixel_is_a_sample_and_an_image_has_no_class() -> None:
-    features, masks = torch.rand(2, 4, 3, 5), torch.randint(2, (2, 4, 3))
-    read, classes = SEGMENTATION.samples_of(features, masks)
-    assert (read.shape, classes.shape) == ((24, 5), (24,))
-    assert torch.equal(read[12], features[1, 0, 0])
-    assert (SEGMENTATION.samples_per_image(16), SEGMENTATION.samples_per_image(16, 3)) == (256, 4096)
-    assert SEGMENTATION.class_counts(iter("abc"), 2) == (3, 3)
-    assert (SEGMENTATION.strata(("a", "b")), SEGMENTATION.one_class_per_image) == (("images",), False)
-    assert TASKS.get("segmentation") is SEGMENTATION
