@@ -13,6 +13,7 @@ from fdg_plugins.lab.analysis.figures.picture import COLUMNS, Chart, Panel, numb
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import AggregationRecord, LocalRecord, Method, RoundRecord
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, census_reply, finished
+from tests.controllers.federation_stubs import evaluation, round_record
 
 
 class Site(NamedTuple):
@@ -26,8 +27,7 @@ class Site(NamedTuple):
 
 
 def judged(loss: float = 1.0, accuracy: float = 0.5) -> Evaluation:
-    """Return an evaluation on ten images."""
-    return Evaluation.model_validate({"split": "validation", "loss": loss, "accuracy": accuracy, "count": 10})
+    return evaluation(accuracy, loss=loss)
 
 
 def one_round(number: int, sites: Mapping[str, Site], *, moved: bool = True) -> RoundRecord:
@@ -46,22 +46,9 @@ def one_round(number: int, sites: Mapping[str, Site], *, moved: bool = True) -> 
     )
     alike = {"steps": 1, "learning_rate": 0.1, "num_samples": 10, "seconds": 1.0}
     losses = {name: None if site.own_loss is None else (site.own_loss,) for name, site in sites.items()}
-    return RoundRecord(
-        round=number,
-        drawn=tuple(sorted(sites)),
-        sites=tuple(sorted(sites)),
-        failures={},
-        local={
-            name: LocalRecord(epoch_losses=own, local=None if own is None else judged(*own), **alike)
-            for name, own in losses.items()
-        },
-        aggregation=aggregation if moved else None,
-        reason=None if moved else "too few updates came.",
-        seconds=2.0,
-        aggregation_seconds=0.02,
-        bytes_down=1,
-        bytes_up=1,
-    )
+    local = {name: LocalRecord(epoch_losses=own, local=own and judged(*own), **alike) for name, own in losses.items()}
+    came = {"drawn": tuple(sorted(sites)), "sites": tuple(sorted(sites)), "failures": {}, "local": local}
+    return round_record(number, aggregation=aggregation if moved else None, **came)
 
 
 def figure_run(

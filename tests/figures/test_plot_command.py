@@ -17,7 +17,6 @@ command = partial(fdg, "plot")
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    """A sweep's folder with one run of each of two methods, over two rounds."""
     rounds = [one_round(number, {site: Site() for site in ("art_painting", "cartoon", "sketch")}) for number in (1, 2)]
     scores = [{"cartoon": judged(2.0, 0.4), "sketch": judged(), "photo": judged(1.0, 0.3)}] * 3
     for number, method in enumerate((FEDAVG, FEDGA)):
