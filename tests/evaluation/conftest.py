@@ -17,7 +17,6 @@ def _own_environment(no_fdg_variables: None, wire: None, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session")
 def networks(data_root: Path) -> list[ExtractorClassifier]:
-    """The networks of the two runs."""
     return [fitted(data_root, 0), fitted(data_root, 1)]
 
 

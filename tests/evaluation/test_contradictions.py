@@ -156,7 +156,8 @@ def test_a_diagram_counts_an_image_of_several_classes_once(result: EvaluationRes
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("counts", {"confusion": [1]}), ("pairs", {"0": [1, 2, 3, 5]}), ("sums", {})]
+    ("field", "value"),
+    [("counts", {"confusion": [1]}), ("pairs", {"0": [1, 2, 3, 5]}), ("sums", {}), ("withheld", [7])],
 )
 def test_a_strangers_file_that_contradicts_itself_is_refused(
     field: str, value: Any, result: EvaluationResult, tmp_path: Path

@@ -26,7 +26,6 @@ DOMAINS = ("art_painting", "sketch")  # on which neither of the models was train
 
 @pytest.fixture(scope="module")
 def evaluated(runs: list[Path], data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation of both models."""
     folder = tmp_path_factory.mktemp("evaluation") / "out"
     done = fdg("evaluate", *runs, "--data", data_root, "--to", folder)
     assert done.exit_code == 0, done.output
@@ -34,7 +33,6 @@ def evaluated(runs: list[Path], data_root: Path, tmp_path_factory: pytest.TempPa
 
 
 def numbers(folder: Path) -> pd.DataFrame:
-    """Return the numbers of the figure by site and model."""
     return pd.read_csv(folder / "evaluation.csv").set_index(["site", "model"])
 
 
@@ -77,12 +75,13 @@ def test_scores_over_all_sites_are_those_of_all_images_together(
     assert [pooled[f"auroc_{label}"] for label in range(len(areas))] == pytest.approx(areas, abs=0.02)
 
 
-def test_a_site_that_failed_is_not_among_all_sites(evaluated: Path, tmp_path: Path) -> None:
+def test_a_result_is_shown_again_without_a_site_that_failed(evaluated: Path, tmp_path: Path) -> None:
     content = read_json(evaluated / EVALUATION_FILE)
     content["sites"]["cartoon"] = content["sites"]["sketch"] | {"models": {}, "failures": {"fedomg": "no memory"}}
-    write_json(tmp_path / EVALUATION_FILE, content)
-    assert fdg("evaluate", tmp_path).exit_code == 0
-    assert numbers(tmp_path).equals(numbers(evaluated))
+    place = tmp_path / "downloaded" / "workspace"
+    write_json(place / EVALUATION_FILE, content)
+    assert "minus fedavg" in fdg("evaluate", tmp_path / "downloaded").stdout
+    assert numbers(place).equals(numbers(evaluated))
 
 
 def test_the_reliability_diagram_has_every_image_and_marks_bins_of_few(evaluated: Path) -> None:
@@ -118,15 +117,6 @@ def test_the_page_of_an_evaluation_is_also_that_of_a_report(evaluated: Path, run
     assert "<td>art_painting</td>" in page.read_text()
     assert "data:image/svg+xml;base64," in page.read_text()
     check_refusal(fdg("report", tmp_path / "downloaded", "--to", tmp_path / "t.md", "--html", page), "'.md'")
-
-
-def test_a_result_is_shown_again_wherever_it_lies(evaluated: Path, tmp_path: Path) -> None:
-    place = tmp_path / "downloaded" / "workspace"
-    place.mkdir(parents=True)
-    shutil.copy(evaluated / EVALUATION_FILE, place)
-    shown = fdg("evaluate", tmp_path / "downloaded")
-    assert "minus fedavg" in shown.stdout
-    assert (place / "evaluation.csv").read_text() == (evaluated / "evaluation.csv").read_text()
 
 
 def test_an_earlier_result_does_not_take_the_place_of_an_evaluation(
@@ -247,11 +237,6 @@ def test_domains_of_the_training_are_refused_and_no_report_reads_an_evaluation(
     check_refusal(fdg("report", evaluated), "results.json")
 
 
-def test_a_result_of_another_form_is_refused(tmp_path: Path) -> None:
-    write_json(tmp_path / EVALUATION_FILE, {"schema_version": 1})
-    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE)
-
-
 def test_a_damaged_result_is_refused_and_left_out_of_a_page(evaluated: Path, tmp_path: Path) -> None:
     content = read_json(evaluated / EVALUATION_FILE)
     content["sites"]["sketch"]["models"]["fedavg"]["counts"]["confusion"] = [1]
@@ -259,13 +244,6 @@ def test_a_damaged_result_is_refused_and_left_out_of_a_page(evaluated: Path, tmp
     check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE, "1 counts, expected 49")
     done = fdg("report", evaluated, tmp_path, "--html", tmp_path / "page.html")
     assert (done.exit_code, "is left out" in done.stderr) == (0, True), done.output
-
-
-def test_withheld_classes_that_are_none_are_refused(evaluated: Path, tmp_path: Path) -> None:
-    content = read_json(evaluated / EVALUATION_FILE)
-    content["sites"]["sketch"]["models"]["fedavg"]["withheld"] = [7]
-    write_json(tmp_path / EVALUATION_FILE, content)
-    check_refusal(fdg("evaluate", tmp_path), EVALUATION_FILE, "withheld is [7]")
 
 
 def test_without_scores_nothing_is_drawn(evaluated: Path, tmp_path: Path) -> None:

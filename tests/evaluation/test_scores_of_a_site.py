@@ -39,7 +39,6 @@ def sketch(tmp_path: Path, data_root: Path) -> Site:
 
 
 def score_task(protocol: Protocol, network: ExtractorClassifier, number: int = 0) -> Shareable:
-    """Return the task of a model, counted from 0."""
     request = {"protocol": protocol.model_dump(mode="json"), "stand_in": False, "run": "run-1"}
     sent = DXO(DataKind.WEIGHTS, data=dict(network.state_dict()), meta={META_REQUEST: request}).to_shareable()
     sent.set_header(AppConstants.CURRENT_ROUND, number)
@@ -47,7 +46,6 @@ def score_task(protocol: Protocol, network: ExtractorClassifier, number: int = 0
 
 
 def ask(site: Site, protocol: Protocol, network: ExtractorClassifier, number: int = 0) -> Shareable:
-    """Return the reply to the task of a model; the site has answered the census."""
     return site.ask(TASK_SCORE, score_task(protocol, network, number))
 
 
