@@ -54,7 +54,6 @@ def server(exchange: Exchange, task: str = "train") -> FLContext:
 
 
 def packed(report: Any = REPORT, round_number: int = 4, meta: dict[str, Any] | None = None) -> Shareable:
-    """Return what a site sends."""
     given = {**({} if report is None else {META_SITE_REPORT: report}), **(meta or {})}
     result = DXO(DataKind.WEIGHT_DIFF, data=dict(UPDATE), meta={"NUM_STEPS_CURRENT_ROUND": 6, **given}).to_shareable()
     result.set_header(AppConstants.CURRENT_ROUND, round_number)

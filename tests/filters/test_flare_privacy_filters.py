@@ -16,15 +16,14 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
+from fdg_plugins.aggregators.contributions import Contribution, read_contribution
 from fdg_plugins.core.layout import ModelLayout
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeReportFilter, ExchangeRound, GapCheckFilter
-from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_SAMPLES, META_SITE_REPORT
-from fdg_plugins.methods.fedomg import FedOMGAggregator
+from fdg_plugins.messages import META_CHECKED_REPORTS, META_GAP, META_SAMPLES, META_SITE, META_SITE_REPORT
 from fdg_plugins.models import build_model
 from fdg_plugins.objectives import Exchange, make_objective, see
 
-SITES = ("photo", "sketch")
 MODEL = build_model("convnet", num_classes=3, seed=1)
 STATE = MODEL.state_dict()
 FLOATS = {name: value for name, value in STATE.items() if value.is_floating_point()}
@@ -32,21 +31,20 @@ FLOATS = {name: value for name, value in STATE.items() if value.is_floating_poin
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 
 
-def answer(site: str, state: dict[str, torch.Tensor], meta: dict[str, Any] | None = None) -> Shareable:
+def answer(state: dict[str, torch.Tensor], meta: dict[str, Any] | None = None) -> Shareable:
     """Return a site's answer to ``train``, as it comes from its executor."""
-    generator = torch.Generator().manual_seed(SITES.index(site))
+    generator = torch.Generator().manual_seed(0)
     data: dict[str, Any] = {
         name: 0.01 * torch.randn(value.shape, generator=generator) if value.is_floating_point() else torch.tensor(5)
         for name, value in state.items()
     }
     shareable = DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 100, **(meta or {})}).to_shareable()
-    shareable.set_peer_props({ReservedKey.IDENTITY_NAME: site})
+    shareable.set_peer_props({ReservedKey.IDENTITY_NAME: "photo"})
     return shareable
 
 
 @pytest.fixture
 def fl_ctx() -> FLContext:
-    """A context in the task ``train``."""
     context = FLContext()
     engine = SimpleNamespace(fire_event=lambda event, fl_ctx: None, get_component=lambda name: None)
     context.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
@@ -54,33 +52,26 @@ def fl_ctx() -> FLContext:
     return context
 
 
-def step(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the step that the server takes, as its workflow does, of answers that have passed a filter."""
-    aggregator = FedOMGAggregator()
-    aggregator.begin_round(ModelLayout.of(state), SITES)
-    for site in SITES:
-        model = FLModelUtils.from_shareable(made.process(answer(site, state), fl_ctx))
-        model.meta["client_name"] = site
-        aggregator.accept_model(model)
-    return dict(aggregator.aggregate_model().params)
+def read(made: Filter, fl_ctx: FLContext, state: dict[str, torch.Tensor]) -> Contribution:
+    """Return what the server reads of an answer that has passed a filter."""
+    model = FLModelUtils.from_shareable(made.process(answer(state), fl_ctx))
+    model.meta[META_SITE] = "photo"
+    return read_contribution(model, ModelLayout.of(state))
 
 
 def test_an_update_from_which_variables_were_excluded_is_refused_by_the_name_of_one(fl_ctx: FLContext) -> None:
     with pytest.raises(ContributionError) as caught:
-        step(ExcludeVars(["classifier.bias"]), fl_ctx, STATE)
+        read(ExcludeVars(["classifier.bias"]), fl_ctx, STATE)
     assert "'classifier.bias'" in str(caught.value)
 
 
 def test_percentile_and_svt_privacy_are_read_unless_a_counter_of_steps_became_a_fraction(fl_ctx: FLContext) -> None:
     made = PercentilePrivacy(percentile=10, gamma=0.01)
-    assert step(made, fl_ctx, FLOATS).keys() == FLOATS.keys()
-    assert step(SVTPrivacy(fraction=0.5, epsilon=10.0), fl_ctx, STATE).keys() == STATE.keys()
+    assert read(made, fl_ctx, FLOATS).update.keys() == FLOATS.keys()
+    assert read(SVTPrivacy(fraction=0.5, epsilon=10.0), fl_ctx, STATE).update.keys() == STATE.keys()
     with pytest.raises(ContributionError) as caught:
-        step(made, fl_ctx, STATE)
+        read(made, fl_ctx, STATE)
     assert "num_batches_tracked' has shape [] and dtype torch.float" in str(caught.value)
-
-
-# --- beside the update: GA's gap, DIM's class means, IIR's gradients ---
 
 
 def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
@@ -107,9 +98,7 @@ def exchange_of(objective: str) -> tuple[Exchange, dict[str, torch.Tensor]]:
 def test_job_filter_changes_report_tensors(objective: str, made: Filter, refused: str, fl_ctx: FLContext) -> None:
     torch.manual_seed(0)
     exchange, report = exchange_of(objective)
-    out = ExchangeReportFilter().process(
-        answer("photo", STATE, meta={META_SITE_REPORT: report, META_GAP: 0.25}), fl_ctx
-    )
+    out = ExchangeReportFilter().process(answer(STATE, {META_SITE_REPORT: report, META_GAP: 0.25}), fl_ctx)
     fl_ctx.set_prop(EXCHANGE_PROP, ExchangeRound(exchange, 0), private=True, sticky=False)
     came = GapCheckFilter().process(ExchangeCheckFilter().process(made.process(out, fl_ctx), fl_ctx), fl_ctx)
     found = from_shareable(came).meta[META_CHECKED_REPORTS]

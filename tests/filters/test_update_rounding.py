@@ -37,7 +37,6 @@ def update() -> dict[str, torch.Tensor]:
 
 
 def sent(data: dict[str, Any], **meta: Any) -> Shareable:
-    """Return what a site sends of an update."""
     answer = DXO(DataKind.WEIGHT_DIFF, data=data, meta={META_SAMPLES: 6, **meta}).to_shareable()
     context = FLContext()
     context.set_prop(ReservedKey.IDENTITY_NAME, "photo", private=False, sticky=False)
