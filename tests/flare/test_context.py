@@ -20,15 +20,6 @@ def context(folder: Path, job: str = "0f6f0d3c") -> FLContext:
     return site_context("hospital-a", SiteWorkspace(folder, local=folder), job)
 
 
-@pytest.mark.usefixtures("no_fdg_variables")
-def test_the_entry_of_the_site_holds_and_without_a_file_the_defaults_do(tmp_path: Path) -> None:
-    file = tmp_path / "fdg_site.json"
-    assert site_config_of("hospital-a", context(tmp_path)).role is None
-    file.write_text(json.dumps({"hospital-a": FORBIDS}), encoding="utf-8")
-    config = site_config_of("hospital-a", context(tmp_path))
-    assert (config.role, config.allowed_plugins) == ("held_out", ())
-
-
 def test_a_file_without_an_entry_for_the_site_is_refused_except_in_the_simulator(tmp_path: Path) -> None:
     file = tmp_path / "fdg_site.json"
     file.write_text(json.dumps({"hospital_a": FORBIDS}), encoding="utf-8")

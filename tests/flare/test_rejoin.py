@@ -22,7 +22,7 @@ from nvflare.private.admin_defs import ReturnCode as AdminReturnCode
 from nvflare.private.defs import ERROR_MSG_PREFIX
 from nvflare.private.fed.server.server_commands import ServerCommands
 
-from fdg_plugins.flare.rejoin import TOPIC, ReturningSites, find_returns, welcome_returning_sites
+from fdg_plugins.flare.rejoin import TOPIC, ReturningSites, welcome_returning_sites
 
 JOB = "11111111-2222-3333-4444-555555555555"
 WAIT_S = 120
@@ -102,10 +102,6 @@ def heartbeat(component: ReturningSites, engine: Any) -> None:
     while any(thread.name == "fdg_rejoin" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_a_site_under_a_new_token_is_found_and_one_that_never_left_is_not(engine: StubEngine) -> None:
-    assert [(found.job.job_id, found.client.name) for found in find_returns(engine)] == [(JOB, "photo")]
 
 
 def test_token_is_known_before_the_start(engine: StubEngine, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,6 @@ DTYPES = (torch.bfloat16, torch.float64, torch.bool, torch.int64)
 
 
 def reference_to(path: Path, key: str = "T0") -> Any:
-    """Return what FLARE's reference shows of a file."""
     return SimpleNamespace(file_path=str(path), key=key, materialize=lambda: pytest.fail("was loaded as a whole"))
 
 

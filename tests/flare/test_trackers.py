@@ -13,8 +13,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContextManager
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
-from fdg_plugins.errors import SettingsError
-from fdg_plugins.flare.trackers import TrackedRun, chosen_tracker, make_receiver
+from fdg_plugins.flare.trackers import TrackedRun, make_receiver
 
 SETTINGS: dict[str, bool | int | float | str] = {"method": "fedomg", "target": "sketch", "seed": 3, "run": "j"}
 RUN = TrackedRun("fedomg-pacs-sketch-seed3", "fdg-pacs", SETTINGS)
@@ -35,12 +34,6 @@ def track(name: str, folder: Path) -> None:
         fl_ctx.set_prop(FLContextKey.EVENT_DATA, dxo.to_shareable(), private=True, sticky=False)
         receiver.handle_event(ANALYTIC_EVENT_TYPE, fl_ctx)
     receiver.handle_event(EventType.END_RUN, fl_ctx)
-
-
-def test_a_missing_package_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fdg_plugins.errors.find_spec", lambda package: None)
-    with pytest.raises(SettingsError):
-        chosen_tracker("mlflow", {})
 
 
 @pytest.mark.slow
