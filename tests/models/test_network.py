@@ -23,20 +23,9 @@ def plain(num_classes: int) -> nn.Module:
 
 
 def add(build: Any, **fields: Any) -> str:
-    """Have a network in the registry; return its name."""
     name = f"test_{next(NUMBERS)}"
     NETWORKS.add(Network(name=name, build=build, **fields))
     return name
-
-
-@pytest.mark.parametrize("head", ["linear", "two_layer"])
-def test_the_last_linear_layer_gives_way_to_the_protocols_head(head: str) -> None:
-    name = add(plain)
-    model, again = (build_model(name, 5, seed=3, head=head) for _ in range(2))
-    images = torch.randn(2, 3, 8, 8)
-    assert model.features(images).shape == (2, 4)
-    assert model(images).shape == (2, 5)
-    assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items())
 
 
 def test_a_layer_of_the_extractor_may_take_the_place_of_the_head() -> None:
@@ -74,8 +63,6 @@ def failing(num_classes: int) -> nn.Module:
 
 
 class Net(nn.Module):
-    """A body, a head and what follows it."""
-
     def __init__(self, after: Callable[[torch.Tensor], Any]) -> None:
         super().__init__()
         self.body = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.BatchNorm1d(12))
@@ -117,24 +104,7 @@ SMALL = ("convnet", "strided_convnet", "groupnorm_convnet", "resnet18")
 
 
 def images_for(name: str, size: int = 32, count: int = 2) -> torch.Tensor:
-    """Return noise in the shape of a model's images."""
     return torch.randn(count, NETWORKS.get(name).channels or 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
-def test_every_entry_has_the_kind_that_its_type_says() -> None:
-    model = build_model("resnet18", 7, seed=1)
-    kinds = parameter_kinds(model)
-    state = model.state_dict()
-    assert list(kinds) == list(state)
-    assert {name for name, kind in kinds.items() if kind == "trainable"} == {
-        name for name, _ in model.named_parameters()
-    }
-    for name, kind in kinds.items():
-        if name.endswith(("running_mean", "running_var")):
-            assert kind == "float_buffer"
-        if name.endswith("num_batches_tracked"):
-            assert kind == "integer_buffer"
-        assert state[name].is_floating_point() == (kind != "integer_buffer")
 
 
 def test_the_seed_alone_decides_the_bits() -> None:

@@ -2,7 +2,6 @@
 """Pretrained weights: what is loaded is what was in the file, and no other file than the announced one is used."""
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from fdg_plugins.errors import DataError, SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
 from fdg_plugins.models.pretrained import load_pretrained
 from fdg_plugins.testing.inputs import same_bits
+from tests.test_storage import Trap
 
 CACHE_NAME = "resnet18-f37072fd.pth"
 
@@ -102,7 +102,6 @@ def test_a_file_in_the_cache_must_match_the_digits_in_its_name(
 
 
 def unfit(value: torch.Tensor, at: float) -> torch.Tensor:
-    """Return ``value`` with one of its numbers replaced."""
     changed = value.clone()
     changed.view(-1)[3] = at
     return changed
@@ -149,18 +148,8 @@ def test_what_is_no_state_or_lacks_a_parameter_is_refused(
         load_pretrained(model, "resnet18", "imagenet", path, "f37072fd")
 
 
-class Malicious:
-    """Unpickled by a careless reader, it makes a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.folder),)
-
-
 def test_code_in_a_file_is_not_run(tmp_path: Path, model: ExtractorClassifier) -> None:
-    torch.save({"conv1.weight": Malicious(tmp_path / "proof")}, tmp_path / "weights.pth")
+    torch.save({"conv1.weight": Trap(tmp_path / "proof")}, tmp_path / "weights.pth")
     with pytest.raises(DataError) as caught:
         load_pretrained(model, "resnet18", "imagenet", tmp_path / "weights.pth")
     assert "\n" not in str(caught.value)

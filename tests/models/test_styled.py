@@ -20,7 +20,6 @@ IMAGES = normal(0, 4, *SHAPE)
 
 @pytest.fixture
 def plain() -> ExtractorClassifier:
-    """A network with BatchNorm, in evaluation mode."""
     return build_model("convnet", 3, seed=1).eval()
 
 
