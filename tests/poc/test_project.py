@@ -98,11 +98,11 @@ def test_a_site_may_have_any_name_is_told_its_part_and_the_key_of_the_authority_
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", ""])
-def test_a_port_that_is_taken_at_any_address_is_refused(address: str) -> None:
+def test_a_port_that_is_taken_at_any_address_is_refused(address: str, tmp_path: Path, no_fdg_variables: None) -> None:
     with socket.create_server((address, 0)) as listener:
         port = listener.getsockname()[1]
-        with pytest.raises(SettingsError):
-            check_port(port)
+        check_refusal(fdg("poc", "start", tmp_path / "poc", "--port", port), f"--port is {port}, expected a free one")
+    assert not (tmp_path / "poc").exists(), "nothing was provisioned"
     check_port(port)
 
 
