@@ -30,7 +30,6 @@ def read_protocol(job: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Do in the working folder what the command line ``JOB WORKSPACE`` says."""
     protocol, folder = read_protocol(Path(sys.argv[1])), Path(sys.argv[2], "server", "simulate_job")
     folder.mkdir(parents=True)
     record: dict[str, Any] = {"status": "running", "stopped_because": None, "rounds": [{}], "protocol": protocol}

@@ -25,7 +25,6 @@ from fdg_plugins.lab.sweep.run import (
     end_earlier,
     finished_record,
     held,
-    held_run,
     listening,
     make_folder,
     processes_below,
@@ -166,10 +165,7 @@ def test_a_sweep_that_cannot_go_on_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
-        (
-            "1 - ERROR - site a | failed\n1 - ERROR - stopped: site a is out\n1 - ERROR - Aborting\n",
-            "site a is out",
-        ),
+        ("1 - ERROR - site a | failed\n1 - ERROR - stopped: site a is out\n1 - ERROR - Aborting\n", "site a is out"),
         ("Traceback\n  raise\ntorch.OutOfMemoryError: CUDA\n", "torch.OutOfMemoryError: CUDA"),
         ("nothing of use", "one process ended with exit code 3."),
     ],
@@ -234,17 +230,3 @@ def test_what_a_run_has_left_is_in_its_folder_and_its_state_stays_as_long_as_it_
         assert checkpoint.exists() != finished
     assert (ended / "global_model.safetensors").read_bytes() == b"model"
     assert not (ended / "workspace").exists()
-
-
-def test_a_run_that_has_finished_is_not_executed_again(ended: Path) -> None:
-    (ended / RESULTS / "results.json").write_text('{"status": "finished", "rounds": [1]}')
-    with held_run(ended):
-        assert end_earlier(ended, RESULTS), "its command was killed, it went on"
-        (ended / "results.json").mkdir()
-        with pytest.raises(DataError):  # it cannot be moved, and is found again
-            settle(ended, RESULTS, ("results.json",), finished=True)
-        (ended / "results.json").rmdir()
-        settle(ended, RESULTS, ("results.json",), finished=True)
-    with pytest.raises(DataError), held_run(ended):
-        pytest.fail("a finished run was held")
-    assert not (ended / "state").exists()
