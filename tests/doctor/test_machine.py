@@ -54,15 +54,6 @@ def test_the_advice_fits_the_machine_and_flares_simulator_reads_it(
     assert not gpus or split_gpus(options.gpu) == list(advice.gpus), "FLARE runs one process for each entry"
 
 
-@pytest.mark.parametrize(
-    ("here", "alive", "threads"),
-    [((2, (), 4, 8), 4, 1), ((16, (), 4, 2), 2, 8), ((2, (), 50, 80), 2, 1), ((8, (), 4, 0), 1, 8)],
-)
-def test_on_machines_as_there_are(here: tuple[int, tuple[str, ...], int, int], alive: int, threads: int) -> None:
-    advice = recommend(*here)
-    assert (advice.alive, advice.threads, advice.workers) == (alive, threads, 0)
-
-
 def test_the_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     monkeypatch.setattr(machine, "available_cores", lambda: 8)

@@ -17,13 +17,11 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def config(job: Path, file: str = SERVER_FILE) -> dict[str, Any]:
-    """Return a config file of a job."""
     content: dict[str, Any] = json.loads((job / file).read_text(encoding="utf-8"))
     return content
 
 
 def workflow(job: Path) -> dict[str, Any]:
-    """Return the arguments of the workflow of a job."""
     found: dict[str, Any] = config(job)["workflows"][0]["args"]
     return found
 

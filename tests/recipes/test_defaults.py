@@ -43,7 +43,6 @@ def runs(made: JobSettings) -> dict[str, Any]:
 
 
 def constructor(target: Any) -> dict[str, Any]:
-    """Return the defaults of a class by name."""
     return {name: one.default for name, one in inspect.signature(target).parameters.items()}
 
 

@@ -41,7 +41,6 @@ def build(component: dict[str, Any]) -> Any:
 
 
 def nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in a JSON value."""
     if isinstance(value, dict):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -73,7 +72,6 @@ def test_of_every_job_components_can_be_built_settings_hold_and_filters_are_thos
 
 
 def named_classes(jobs: Path, end: str) -> set[str]:
-    """Return the class paths in all configs of ``end``."""
     file = {SERVER: "config_fed_server.json", SITE: "config_fed_client.json"}[end]
     found: set[str] = set()
     for path in jobs.rglob(file):

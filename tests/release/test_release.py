@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
-    """The table ``project`` of ``pyproject.toml``."""
     content: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return content
 
