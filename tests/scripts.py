@@ -7,7 +7,6 @@ from types import ModuleType
 
 
 def load_script(path: Path) -> ModuleType:
-    """Return the module in a file, which is run."""
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

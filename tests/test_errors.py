@@ -9,15 +9,7 @@ import pytest
 from fdg_plugins.aggregators import AGGREGATORS, make_aggregator, make_weighting
 from fdg_plugins.errors import (
     LARGEST,
-    DataError,
-    MissingPackageError,
-    PartError,
     SettingsError,
-    calling,
-    check_choice,
-    check_extra,
-    check_settings_known,
-    did_you_mean,
     is_number,
     one_line,
     read_like,
@@ -34,25 +26,6 @@ def test_the_fields_of_an_error_make_its_sentence() -> None:
     assert (error.site, error.field, error.value, error.expected) == ("site-1", "kappa", 1.5, "a number from 0 to 1")
 
 
-def test_others_read_only_the_category_unless_the_text_is_meant_for_them() -> None:
-    secret = DataError("/data/patient.png cannot be read.")
-    assert "patient" not in secret.public
-    assert DataError("2 images cannot be read.", public=True).public == "2 images cannot be read."
-
-
-def test_what_a_plug_ins_part_raises_is_told_with_the_part_and_in_public_without_its_text() -> None:
-    with pytest.raises(PartError) as caught, calling("weighting", 3):
-        raise ValueError("secret")
-    assert "weighting int raised ValueError: secret" in str(caught.value)
-    assert caught.value.public == "weighting int raised ValueError."
-
-
-def test_a_missing_package_is_told() -> None:
-    check_extra("torch", "it")
-    with pytest.raises(MissingPackageError):
-        check_extra("no_such_package", "it")
-
-
 def test_no_value_makes_a_sentence_long_and_no_text_of_another_participant_forges_lines() -> None:
     for value in (LONG, LONG.encode(), [[[[[[1]]]]]], [LONG] * 9, {LONG: LONG}, "\n" * 99, 10**400):
         assert len(shorten(value)) <= 80
@@ -61,26 +34,8 @@ def test_no_value_makes_a_sentence_long_and_no_text_of_another_participant_forge
     assert len(one_line(LONG)) < 500
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    assert did_you_mean("Kapa", ["kappa", "seed"]) == "did you mean 'kappa'?"
-    assert did_you_mean(3, ["kappa"]) == "expected one of kappa."
-
-
 def test_what_is_a_number() -> None:
     assert [one for one in (0, LARGEST, 2 * LARGEST, 10**400, math.nan, True, "1") if is_number(one)] == [0, LARGEST]
-
-
-def test_what_is_not_among_the_known_is_refused_by_its_name() -> None:
-    check_choice("x", "a", ("b", "a"))
-    check_settings_known("it", ["a"], ["a", "b"])
-    wrong: list[Any] = [
-        lambda: check_choice("x", "c", ("b", "a")),
-        lambda: check_settings_known("it", ["x"], ["a"]),
-    ]
-    for check in wrong:
-        with pytest.raises(SettingsError) as caught:
-            check()
-        assert caught.value.field == "x"
 
 
 def test_text_is_read_as_a_value_of_the_same_kind() -> None:

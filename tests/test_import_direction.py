@@ -59,7 +59,6 @@ def _room_of(module: str) -> str:
 
 @cache
 def modules() -> dict[str, list[ast.AST]]:
-    """Return the imports and classes of each module by its name."""
     return {_module_of(path): found for path, found in nodes(ast.Import, ast.ImportFrom, ast.ClassDef).items()}
 
 

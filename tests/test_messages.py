@@ -51,7 +51,6 @@ def test_every_message_round_trips_through_flare_and_json_and_refuses_an_unknown
 
 
 def refusal(message: Checked, **fields: Any) -> str:
-    """Return why a message is refused with other values of its fields."""
     with pytest.raises(ContributionError) as caught:
         type(message).read({**message.model_dump(), **fields}, "site photo: report", ContributionError)
     text = str(caught.value)

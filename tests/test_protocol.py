@@ -73,12 +73,6 @@ def test_every_number_of_the_protocol_is_bounded_on_both_sides() -> None:
             assert bounds & {"Le", "Lt"}, name
 
 
-def test_settings_are_parted_into_those_of_protocol_aggregator_and_objective() -> None:
-    given = {"rounds": 3, "kappa": "0.4", "seed": 1, "strength": "0.1"}
-    parted = part_settings(given, ["kappa", "server_lr"], ["strength", "kappa", "seed"], "test")
-    assert parted == ({"rounds": 3, "seed": 1}, {"kappa": "0.4"}, {"strength": "0.1"})
-
-
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
     for wrong, meant in {"learning-rate": "learning_rate", "kapa": "kappa", "data_rot": "data_root"}.items():
         with pytest.raises(SettingsError) as caught:
