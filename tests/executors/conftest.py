@@ -16,6 +16,5 @@ def _own_environment(no_fdg_variables: None, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def photo(tmp_path: Path, data_root: Path) -> Site:
-    """A site with the domain photo."""
     (tmp_path / "photo").mkdir()
     return Site("photo", tmp_path / "photo", data_root=str(data_root), device="cpu")

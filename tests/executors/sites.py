@@ -79,7 +79,6 @@ def task_request(protocol: Protocol = PROTOCOL, *, round_number: Any = 0, stand_
 
 
 def census_order(site: str = "photo") -> SiteTask:
-    """Return the order of a census, as the executor gives it to the process that works."""
     return SiteTask(TASK_CENSUS, site, CensusRequest(protocol=PROTOCOL, stand_in_protocol=PROTOCOL, run="run-1"))
 
 

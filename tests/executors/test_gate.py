@@ -25,18 +25,10 @@ from fdg_plugins.filters import (
     GapReportFilter,
     RoundedUpdateSendFilter,
 )
-from fdg_plugins.messages import (
-    HEADER_REASON,
-    META_REPORT,
-    META_REQUEST,
-    META_SAMPLES,
-    TASK_PROBE,
-    TASK_STATISTICS,
-    TASK_TRAIN,
-)
+from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
 from fdg_plugins.settings.protocol import Protocol
 from tests.controllers.federation_stubs import evaluation, train_report
-from tests.executors.sites import reason
+from tests.executors.sites import reason, task_request
 from tests.flare_runner import SiteWorkspace, run_task, send, site_context
 
 SITE = "photo"
@@ -85,7 +77,6 @@ class Site:
         (self.local / name).write_text(json.dumps(content))
 
     def returned(self, result: TaskResult, task: str = TASK_TRAIN, /, **protocol: Any) -> Shareable:
-        """Return what the executor returns."""
         context = site_context(SITE, SiteWorkspace(self.folder), scope=self.scope)
         return run_task(Done(result), task, request(**protocol), context, filters=self.filters)
 
@@ -112,11 +103,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def request(**protocol: Any) -> Shareable:
-    values = Protocol(model="convnet", target="sketch", **protocol).model_dump(mode="json")
-    meta = {META_REQUEST: {"protocol": values, "stand_in": False, "run": "run-1"}}
-    shareable = DXO(DataKind.WEIGHTS, data={"w": torch.zeros(400)}, meta=meta).to_shareable()
-    shareable.set_header(AppConstants.CURRENT_ROUND, 4)
-    return shareable
+    return task_request(Protocol(model="convnet", target="sketch", **protocol), round_number=4)
 
 
 def dp(**limits: float) -> DifferentialPrivacyFilter:
@@ -137,9 +124,6 @@ def refusal(reply: Shareable) -> str:
     assert set(reply) == {"__headers__"}
     assert str(CANARY) not in str(dict(reply))
     return reason(reply)
-
-
-# --- privacy: once, by the strictest, with any filter and without ---
 
 
 @pytest.mark.parametrize(

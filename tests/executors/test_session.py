@@ -181,8 +181,6 @@ def test_fine_tuned_model_is_reestimated(data_root: Path, monkeypatch: pytest.Mo
     assert all(torch.allclose(state[name], model.state_dict()[name], rtol=1e-5, atol=1e-6) for name in names)
 
 
-# --- layers that draw at random, such as dropout, draw from the run's seed ---
-
 DRAWS = "test_dropout"
 DRAWN: list[float] = []
 
@@ -266,9 +264,6 @@ def test_momentum_goes_through_its_tensors_bit_for_bit_and_one_that_diverged_is_
     assert optimizer.state[parameters["a"]][BUFFER].is_contiguous(memory_format=torch.channels_last)
     optimizer.state[parameters["b"]][BUFFER] = torch.tensor([1.0, torch.nan])
     assert momentum_of(optimizer, parameters) == {}
-
-
-# --- precision: each site's hardware decides, the census tells ---
 
 
 @pytest.mark.parametrize("feature", ["", *CPU_FEATURES])

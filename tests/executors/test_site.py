@@ -191,18 +191,12 @@ def test_a_site_that_comes_back_does_no_task_with_other_code(photo: Site, packag
 @pytest.mark.parametrize("event", [EventType.ABORT_TASK, EventType.END_RUN])
 @pytest.mark.parametrize(("scope", "ends"), [(EventScope.LOCAL, True), (EventScope.FEDERATION, False)])
 def test_an_event_that_another_participant_sent_ends_nothing(photo: Site, event: str, scope: str, ends: bool) -> None:
-    class Process:
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    process = Process()
-    photo.executor._process = process  # type: ignore[assignment]
+    closed: list[None] = []
+    photo.executor._process = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
     context = FLContext()
     context.set_prop(FLContextKey.EVENT_SCOPE, scope, private=True, sticky=False)
     photo.executor.handle_event(event, context)
-    assert process.closed is ends
+    assert bool(closed) is ends
 
 
 # --- whose tasks it does: FLARE's own runner is real here, and so are those who call the executor otherwise ---
@@ -264,7 +258,6 @@ class Engine(LocalSite):
         return TaskAssignment(name, f"id-{len(self.queue)}", data), self.peer()
 
     def serve(self, task: str, data: Shareable) -> Shareable:
-        """Return what the runner sends for a task that the server hands out."""
         self.queue.append((task, data))
         _, processed = self.runner.fetch_and_run_one_task(self.new_context())
         assert processed

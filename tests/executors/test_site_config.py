@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fdg_plugins.errors import DataError, SettingsError
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.settings import site_config
 from fdg_plugins.settings.protocol import OTHER_VARIABLES
 from fdg_plugins.settings.site_config import FROM_ENVIRONMENT, SiteConfig, read_site_config, update_site_config
@@ -89,13 +89,6 @@ def test_a_wrong_variable_is_refused_by_its_name(file: Path) -> None:
 def test_a_file_of_another_form_is_refused(file: Path, content: Any) -> None:
     with pytest.raises(SettingsError):
         read_site_config("photo", write(file, content), {})
-
-
-def test_a_file_that_is_not_json_is_refused_and_others_are_not_told_its_name(file: Path) -> None:
-    file.write_text("{'photo': {}}")
-    with pytest.raises(DataError) as caught:
-        read_site_config("photo", file, {})
-    assert caught.value.public == "its config cannot be read as JSON."
 
 
 def test_an_entry_is_updated_and_a_wrong_one_is_not_written(file: Path) -> None:

@@ -26,7 +26,6 @@ MODULES = sorted({component.path.rpartition(".")[0] for component in components(
 
 
 def last_line(code: str, **environment: str) -> str:
-    """Return the last line that ``code`` prints in a new interpreter."""
     return printed_by(sys.executable, "-c", code, **environment).splitlines()[-1]
 
 

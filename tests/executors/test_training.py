@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local training and evaluation without FLARE: what is summed, when it stops, what it leaves behind."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -27,12 +27,6 @@ def never() -> bool:
     return False
 
 
-def after(looks: int) -> Callable[[], bool]:
-    """Return a signal that is given at the look after ``looks`` looks."""
-    seen = iter(range(looks))
-    return lambda: next(seen, None) is None
-
-
 def small_model() -> ExtractorClassifier:
     with seeded(1, "model"):
         layers = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
@@ -55,22 +49,11 @@ def train(
     epochs: list[list[Batch]],
     *,
     policy: DevicePolicy | None = None,
-    should_stop: Callable[[], bool] = never,
-    optimizer: Any = lambda parameters: torch.optim.SGD(parameters, lr=0.1),
     objective: LocalObjective | None = None,
 ) -> LocalTraining:
     policy, local = policy or DevicePolicy(CPU), objective or ERMObjective().local({}, model)
-    made = optimizer(model.parameters())
-    return train_locally(policy.place(model), local, epochs, made, policy, should_stop)
-
-
-@pytest.mark.parametrize("batches_done", [0, 1, 4])
-def test_training_stops_within_one_batch_of_the_signal_also_in_a_later_epoch(batches_done: int) -> None:
-    model, forwards = small_model(), list[int]()
-    model.register_forward_hook(lambda module, inputs, output: forwards.append(len(output)))
-    with pytest.raises(Stopped):
-        train(model, [toy_batches([8, 8, 8])] * 2, should_stop=after(batches_done))
-    assert len(forwards) == batches_done
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return train_locally(policy.place(model), local, epochs, optimizer, policy, never)
 
 
 def test_bfloat16_is_used_in_forward_passes_while_parameters_stay_float32() -> None:
@@ -115,19 +98,9 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def ours(name: str, device: torch.device | None = CPU) -> Any:
+def ours(name: str, device: torch.device | None) -> Any:
     protocol = make_protocol([{"optimizer": name, "weight_decay": 0.01}])
     return lambda parameters: make_optimizer(parameters, protocol, 0.02, device)
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_steps_are_those_of_torchs_own_optimizer(name: str) -> None:
-    def trained(optimizer: Any) -> dict[str, torch.Tensor]:
-        model = small_model()
-        train(model, [toy_batches([6, 6, 6])], optimizer=optimizer)
-        return dict(model.state_dict())
-
-    torch.testing.assert_close(trained(ours(name, None)), trained(PLAIN[name]), atol=0.0, rtol=0.0)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -146,7 +119,7 @@ def test_parameters_may_get_their_first_gradient_after_others_have_stepped(name:
         return [one.detach() for one in parameters]
 
     expected = steps(PLAIN[name])
-    for device, tolerance in ((None, 1e-6), (CPU, 1e-5)):  # fused kernels round in another order
+    for device, tolerance in ((None, 0.0), (CPU, 1e-5)):  # fused kernels round in another order
         torch.testing.assert_close(steps(ours(name, device)), expected, atol=tolerance, rtol=0)
 
 

@@ -51,7 +51,6 @@ def folder(tmp_path: Path, config: SiteConfig) -> Path:
 
 @pytest.fixture(scope="module")
 def printed() -> list[str]:
-    """What the training process of these tests printed."""
     return []
 
 
