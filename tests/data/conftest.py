@@ -29,7 +29,6 @@ def write_pacs(root: Path, content: bytes = b"", domains: tuple[str, ...] = ("ph
 
 
 def move_out(path: Path, root: Path) -> None:
-    """Replace ``path`` by a link to where it was moved, outside of ``root``."""
     path.symlink_to(path.rename(root.parent / "outside"))
 
 

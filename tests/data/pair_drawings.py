@@ -19,7 +19,6 @@ VALUES = ((0,), (100, 110), (200,))
 
 
 def eyes(**changes: Any) -> SegmentationSpec:
-    """Return the record of the data set; ``changes`` replace its fields."""
     names = {"name": "eyes", "folder": "eyes", "title": "Eyes", "reference": "drawn", "domains": ("left", "right")}
     return SegmentationSpec(**{**names, "classes": CLASSES, "mask_values": VALUES, **changes})
 

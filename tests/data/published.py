@@ -50,7 +50,6 @@ def published(dataset: str, per_class: int = 2) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write the files below ``folder``, and return it."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
@@ -58,7 +57,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write a zip archive with the files, and return its path."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
@@ -66,7 +64,6 @@ def write_zip(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write a tar archive with the files, compressed with gzip if its name says so, and return its path."""
     with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)

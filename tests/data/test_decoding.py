@@ -3,6 +3,7 @@
 
 import io
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from fdg_plugins.data import PACS, DomainData, open_domain
+from fdg_plugins.data import open_domain
 from fdg_plugins.data.decoding import MOST_PIXELS, check_image, open_image, read_image
-from fdg_plugins.data.domains import check_images, find_damaged, without_damaged
+from fdg_plugins.data.domains import without_damaged
 from fdg_plugins.errors import DataError
 from tests.data.conftest import EACH, refused, write_pacs
 
@@ -100,32 +101,13 @@ def test_too_many_pixels_are_refused_from_the_header_and_pillows_limit_is_left(
     assert before == Image.MAX_IMAGE_PIXELS
 
 
-def opened(root: Path, left_out: frozenset[str] = frozenset()) -> DomainData:
-    return open_domain(root, "pacs", "photo", seed=1, left_out=left_out)
-
-
-def test_damaged_images_are_counted_named_to_the_site_alone_and_can_be_left_out(tmp_path: Path) -> None:
-    root = write_pacs(tmp_path, JPEG)
-    damaged = {"dog/056_0001.jpg": JPEG[:400], "horse/056_0003.jpg": b""}
-    for file, content in damaged.items():
-        (root / "pacs" / "photo" / file).write_bytes(content)
-    data = opened(root)
-    assert find_damaged(data).keys() == {f"photo/{file}" for file in damaged}
-    with pytest.raises(DataError) as caught:
-        check_images(data)
-    assert all(file in str(caught.value) for file in damaged)
-    assert caught.value.public == "of the images of domain 'photo', 2 cannot be used."
-    rest, found = without_damaged(data, lambda files: opened(root, files))
-    assert found == {*rest.left_out} == find_damaged(data).keys()
-    assert len(rest.test) == len(PACS.classes) * EACH - 2
-
-
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_class_of_which_too_few_are_left_is_said_to_everybody(tmp_path: Path, left: int) -> None:
     root = write_pacs(tmp_path, JPEG)
     for number in range(left, EACH):
         (root / "pacs" / "photo" / "horse" / f"056_{number:04d}.jpg").write_bytes(b"")
+    opened = partial(open_domain, root, "pacs", "photo", seed=1)
     with pytest.raises(DataError) as caught:
-        without_damaged(opened(root), lambda files: opened(root, files))
+        without_damaged(opened(), lambda files: opened(left_out=files))
     assert caught.value.field == "usable images of the 5 of class 'horse' in domain 'photo'"
     assert caught.value.public == str(caught.value)

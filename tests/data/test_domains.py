@@ -8,7 +8,7 @@ import pytest
 from fdg_plugins.data import PACS, DomainData, SharedDomains, domains, find_data_root, open_domain
 from fdg_plugins.data.domains import DataRoot
 from fdg_plugins.data.stand_in import MARKER
-from tests.data.conftest import EACH, move_out, refused, write_pacs
+from tests.data.conftest import move_out, refused, write_pacs
 
 
 @pytest.fixture
@@ -19,15 +19,6 @@ def root(tmp_path: Path) -> Path:
 
 def open_photo(root: Path) -> DomainData:
     return open_domain(root, "pacs", "photo", seed=1)
-
-
-def test_a_domain_lists_every_image_in_order_under_the_label_of_its_folder(root: Path) -> None:
-    data = open_photo(root)
-    files = [f"photo/{name}/056_{number:04d}.jpg" for name in PACS.classes for number in range(EACH)]
-    assert [sample.file for sample in data.test] == files
-    assert all(data.classes[sample.label] == sample.file.split("/")[1] for sample in data.test)
-    assert sorted(s.file for s in (*data.train, *data.validation)) == files
-    assert (data.name, data.skipped, data.unused) == ("pacs/90-10@1", (), ())
 
 
 def test_the_known_bad_sketch_is_skipped_and_what_else_lies_there_is_said(root: Path) -> None:
@@ -51,26 +42,11 @@ def test_a_class_without_images_is_absent_and_the_labels_of_the_others_stay(root
     assert labels == {*range(1, len(PACS.classes))}
 
 
-@pytest.mark.parametrize("path", ["", "pacs", "pacs/photo"])
-def test_a_missing_folder_is_named(root: Path, path: str) -> None:
-    (root / path).rename(root.parent / "away")
-    with refused("folder" if path else "data root", root / path):
-        open_photo(root)
-
-
-def test_a_folder_one_level_off_an_unexpected_class_an_unusable_one_and_an_odd_name_are_refused(root: Path) -> None:
+def test_a_folder_one_level_off_and_an_unexpected_class_are_refused(root: Path) -> None:
     with refused("folder", root):
         open_photo(root / "pacs")
     (root / "pacs" / "photo" / "zebra").mkdir()
     with refused("folder", "zebra"):
-        open_photo(root)
-    (root / "pacs" / "photo" / "zebra").rmdir()
-    (root / "pacs" / "photo" / "dog" / "a\n.jpg").touch()
-    with refused("a name in"):
-        open_photo(root)
-    for file in (root / "pacs" / "photo" / "dog").iterdir():
-        file.rename(file.with_suffix(".gif"))
-    with refused("folder", "dog"):
         open_photo(root)
 
 
@@ -79,9 +55,6 @@ def test_a_link_out_of_the_data_root_is_refused_at_every_depth(root: Path, path:
     move_out(root / path, root)
     with refused("link", path):
         open_photo(root)
-
-
-# --- one domain at several sites --------------------------------------------------------------------
 
 
 def test_a_site_with_a_part_holds_its_share_and_tests_on_the_whole_domain(root: Path) -> None:

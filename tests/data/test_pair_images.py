@@ -68,8 +68,6 @@ def test_workers_memory_and_repetition_change_no_bit(root: Path, preset: str, wo
             assert torch.equal(one[1], other[1])
 
 
-# --- files ------------------------------------------------------------------------------------------
-
 FORM = PairForm(eyes())
 
 
@@ -116,8 +114,6 @@ def test_a_file_with_another_suffix_is_read_by_its_content_and_by_few_readers_on
         with pytest.raises(DamagedError):
             FORM.read(other, mask)
 
-
-# --- NIfTI ------------------------------------------------------------------------------------------
 
 VOLUMES = PairForm(eyes(dims=3, channels=1, mask_values=()))
 

@@ -65,9 +65,6 @@ def test_a_link_out_of_the_data_root_is_refused(domain: Path, link: str) -> None
         opened(domain)
 
 
-# --- data lists -------------------------------------------------------------------------------------
-
-
 def entries(numbers: range, base: str = "") -> list[dict[str, str]]:
     return [{"image": f"{base}images/{number:02d}.png", "label": f"{base}masks/{number:02d}.png"} for number in numbers]
 
@@ -113,9 +110,6 @@ def test_a_list_of_another_form_or_that_leads_elsewhere_is_refused(domain: Path,
     with pytest.raises(DataError) as caught:
         opened(domain)
     assert ".png" not in caught.value.public
-
-
-# --- soundness --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

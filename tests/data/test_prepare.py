@@ -35,11 +35,7 @@ def planned(dataset: str, folder: Path, files: Mapping[str, bytes]) -> tuple[dic
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """A folder with the domain ``photo`` of PACS, two images for each class."""
     return write_files(tmp_path / "photos", PHOTOS)
-
-
-# --- from every published layout --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dataset", FOLDERS)
@@ -143,9 +139,6 @@ def test_what_is_not_the_data_set_is_refused_by_name(
     assert not (tmp_path / "root" / dataset / MANIFEST).exists()
 
 
-# --- going on after an interruption -----------------------------------------------------------------------
-
-
 def test_after_an_interruption_runs_are_refused_and_a_second_call_goes_on(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,9 +180,6 @@ def test_a_folder_that_leads_out_of_the_data_root_is_not_written_to(place: str, 
     with pytest.raises(DataError):
         prepared("pacs", photos, tmp_path / "root")
     assert list((tmp_path / "outside").iterdir()) == []
-
-
-# --- counts and manifests ---------------------------------------------------------------------------------
 
 
 FILES = {

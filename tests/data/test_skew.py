@@ -56,8 +56,6 @@ def test_too_few_images_are_refused_and_a_sites_name_says_which_part_it_holds() 
         assert spec.share_of(name) == (name, None)
 
 
-# --- sites that mix domains ---
-
 COUNTS = {"angle_15": 2, "angle_30": 1, "angle_45": 3, "angle_60": 1, "angle_75": 1}
 
 

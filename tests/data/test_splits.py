@@ -85,8 +85,6 @@ def test_seed_and_domain_decide_the_parts_of_which_there_are_not_more_than_image
         part_of(split, PACS, "photo", (1, 8), seed=1)
 
 
-# --- the official lists -----------------------------------------------------------------------------
-
 SAMPLES = samples_of([12] * 7)
 
 
@@ -131,14 +129,7 @@ def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(folder: 
         listed(folder)
 
 
-def test_a_list_that_is_binary_of_images_in_both_or_a_link_out_is_refused(folder: Path) -> None:
-    file = folder / "photo_train_kfold.txt"
-    file.write_bytes(f"{SAMPLES[0].file} 1".encode())
-    with refused("parts", SAMPLES[0].file):
-        listed(folder)
-    file.write_bytes(b"\xff\xfe\x00")
-    with refused("list"):
-        listed(folder)
-    move_out(file, folder.parent)
+def test_a_list_that_is_a_link_out_is_refused(folder: Path) -> None:
+    move_out(folder / "photo_train_kfold.txt", folder.parent)
     with refused("link"):
         listed(folder)

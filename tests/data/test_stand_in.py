@@ -13,15 +13,7 @@ from PIL import Image
 
 from fdg_plugins.data import PACS, find_data_root, open_domain, stand_in
 from fdg_plugins.data.catalogue import CELEBA, VESSELS
-from fdg_plugins.data.stand_in import (
-    GLYPHS,
-    MARKER,
-    STYLES,
-    draw,
-    draw_pair,
-    is_stand_in,
-    write_stand_in,
-)
+from fdg_plugins.data.stand_in import GLYPHS, MARKER, STYLES, draw, draw_pair, is_stand_in, write_stand_in
 from tests.data.conftest import refused
 
 FEW = {"0": (6, 5, 4, 2), "1": (1, 1, 1, 1), "2": (3, 3, 2, 2)}
@@ -34,9 +26,6 @@ def files_below(root: Path) -> set[str]:
 def complete(count: int) -> set[str]:
     places = (f"pacs/{domain}/{name}" for domain in PACS.domains for name in PACS.classes)
     return {MARKER, f"pacs/{MARKER}", *(f"{place}/{index:03d}.png" for place in places for index in range(count))}
-
-
-# --- pictures -----------------------------------------------------------------------------------------------
 
 
 def test_every_picture_of_pacs_is_drawn_and_no_two_are_equal() -> None:
@@ -56,9 +45,6 @@ def test_a_mask_marks_what_is_brighter_on_the_disc(domain: str) -> None:
     assert set(np.unique(np.asarray(mask))) == {0, 255}
     assert 0.04 < marked.mean() < 0.2
     assert pixels[marked].mean() > pixels[(pixels > 0) & ~marked].mean() + 8
-
-
-# --- folders ------------------------------------------------------------------------------------------------
 
 
 def test_pacs_is_drawn_in_its_layout_and_marked(tmp_path: Path) -> None:
