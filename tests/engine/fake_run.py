@@ -14,7 +14,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Do in the working folder what the command line says."""
     records, end, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
     folder = Path("workspace", "server", "simulate_job")
     folder.mkdir(parents=True)

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.engine.run import RunDisplay, settle_run
+from fdg_plugins.lab.engine.run import RunDisplay
 from fdg_plugins.lab.sweep.machine import ENGINES, Engine, EngineName, Machine, launch
 from fdg_plugins.lab.sweep.run import STOPPED, Ending, StopOrder, carry_out, processes_below
 from fdg_plugins.record.run_record import RunRecord
-from fdg_plugins.storage import read_json
 from tests.engine.engine_stubs import ROUNDS, fake, fake_engine, record_after
 
 pytestmark = pytest.mark.usefixtures("quick_polls")
@@ -40,15 +39,6 @@ def test_a_finished_run_is_followed_round_by_round(tmp_path: Path) -> None:
     ending, rounds = followed(fake(tmp_path / "records"), tmp_path / "run")
     assert ending == Ending(ending.seconds)
     assert rounds == [1, 2, 2], "each state of the record once"
-
-
-def test_a_run_that_dies_has_failed_and_its_record_says_so(tmp_path: Path) -> None:
-    engine = fake(tmp_path / "records", "dies")
-    ending, _ = followed(engine, tmp_path / "run")
-    assert ending == Ending(ending.seconds, "a fake ended with exit code 3.")
-    settle_run(tmp_path / "run", engine.results, ending)
-    record = read_json(tmp_path / "run" / "results.json")
-    assert (record["status"], record["stopped_because"]) == ("stopped", ending.reason)
 
 
 def test_a_run_that_is_stopped_before_it_begins_is_not_started(tmp_path: Path) -> None:

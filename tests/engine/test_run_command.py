@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from fdg_plugins.cli import run as run_command
 from fdg_plugins.lab.engine import run as engine_run
@@ -23,20 +21,13 @@ from fdg_plugins.lab.sweep.machine import EngineName, launch
 from fdg_plugins.lab.sweep.run import Launch, processes_below
 from tests.cli.commands import fdg
 from tests.engine.engine_stubs import fake, record_after
+from tests.finished_runs import record_in, same_models
+from tests.own_networks import NETWORKS
 from tests.processes import FDG
 
 DIGITS = ("--dataset", "rotateddigits", "--target", "angle_0")
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "jobs" / "pacs_fedavg"
-CLIPPED = ROOT / "custom" / "clipped_fedavg.py"
-
-NET = """
-from torch import nn
-
-
-def tiny(channels: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
-"""
 
 UseFake = Callable[..., list[Launch]]
 
@@ -117,9 +108,10 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     failed = run(JOB, "--data-root", root, "--set", "rounds=2", "--to", "mine")
     assert failed.exit_code == 1
     assert names("mine") == {"job", "log.txt", "results.json", "run.json"}
-    assert content("mine", "results.json")["status"] == "stopped"
     told, words = failed.stderr.splitlines()
     assert told == "the run failed after round 2: a fake ended with exit code 3; the log is mine/log.txt"
+    record = content("mine", "results.json")
+    assert (record["status"], record["stopped_because"]) == ("stopped", "a fake ended with exit code 3.")
     asked = shlex.split(words.removeprefix("once the cause is gone, resume with: "))
     assert asked == ["fdg", "resume", "mine", "--data-root", str(root)]
     before = content("mine", "run.json")
@@ -191,12 +183,12 @@ def test_only_the_folder_of_a_run_goes_on() -> None:
         (("fedavg", "--set", "pretrained=imagenet"), "has no ImageNet weights with these settings"),
         (("fedavg", "--engine", "simulator", "--to", "two words"), "a path without blanks"),
         (("fedavg", "--to", "."), "exists already"),
-        ((str(JOB), "--set", "model=my_net:tiny"), "are for a method by name"),
+        ((str(JOB), "--set", "model=my_net:small"), "are for a method by name"),
     ],
 )
 def test_wrong_request_writes_nothing(use_fake: UseFake, arguments: tuple[str, ...], sentence: str) -> None:
     use_fake()
-    Path("my_net.py").write_text(NET, encoding="utf-8")
+    Path("my_net.py").write_text(NETWORKS, encoding="utf-8")
     result = run(*arguments[:1], *(DIGITS if "--dataset" not in arguments else ()), *arguments[1:])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert sentence in result.stderr
@@ -242,7 +234,7 @@ def test_a_job_that_names_a_component_of_others_runs_in_the_simulator_unless_tol
 
 def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, tmp_path: Path) -> None:
     use_fake("dies")
-    plugin = Path(shutil.copy(CLIPPED, tmp_path))
+    plugin = Path(shutil.copy(ROOT / "custom" / "clipped_fedavg.py", tmp_path))
     assert run("clipped_fedavg", *DIGITS, "--plugin", plugin, "--to", "own").exit_code == 1
     plugin.write_text(f"{plugin.read_text()}\n# mended\n")
     use_fake()
@@ -257,14 +249,14 @@ def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, t
 
 def test_a_factory_of_ones_own_travels_in_the_job_which_names_it(use_fake: UseFake) -> None:
     use_fake()
-    Path("my_net.py").write_text(NET, encoding="utf-8")
-    result = run("fedavg", *DIGITS, "--set", "model=my_net:tiny", "--to", "mine")
+    Path("my_net.py").write_text(NETWORKS, encoding="utf-8")
+    result = run("fedavg", *DIGITS, "--set", "model=my_net:small", "--to", "mine")
     assert (result.exit_code, result.stderr) == (0, "")
     config = json.loads(Path("mine/job/app_server/config/config_fed_server.json").read_text())
     protocol = config["workflows"][0]["args"]["protocol"]
-    assert (protocol["model"], protocol["plugins"]) == ("my_net_tiny", ["my_net_tiny"])
-    kept = [Path("mine/job", app, "custom", "my_net_tiny.py") for app in ("app_server", "app_site")]
-    assert all(path.read_text().startswith(NET) for path in kept)
+    assert (protocol["model"], protocol["plugins"]) == ("my_net_small", ["my_net_small"])
+    kept = [Path("mine/job", app, "custom", "my_net_small.py") for app in ("app_server", "app_site")]
+    assert all(path.read_text().startswith(NETWORKS) for path in kept)
     assert result.stdout.rstrip().endswith(f"fdg report mine --plugin {kept[0]}")
 
 
@@ -284,12 +276,9 @@ def test_a_stopped_run_goes_on_with_the_bits_of_one_that_was_never_stopped(tmp_p
     assert (one.returncode, processes_below(parted)) == (130, [])
     assert content(str(parted), "results.json")["stopped_because"] == "the user stopped the run"
     subprocess.run([FDG, "resume", parted], check=True, timeout=600)
-    assert {path.name for path in parted.iterdir()} == {path.name for path in whole.iterdir()}
-    for name in ("global_model.safetensors", "global_model_selected.safetensors"):
-        models = [load_file(folder / name) for folder in (whole, parted)]
-        assert models[0].keys() == models[1].keys()
-        assert all(torch.equal(value, models[1][key]) for key, value in models[0].items())
-    records = [json.loads((folder / "results.json").read_text()) for folder in (whole, parted)]
-    assert [record["status"] for record in records] == ["finished", "finished"]
-    assert records[0]["evaluations"] == records[1]["evaluations"]
-    assert records[1]["resumed_after"][0] >= 2
+    assert names(parted) == names(whole)
+    assert same_models(whole, parted)
+    one_go, resumed = record_in(whole), record_in(parted)
+    assert (one_go.status, resumed.status) == ("finished", "finished")
+    assert one_go.evaluations == resumed.evaluations
+    assert resumed.resumed_after[0] >= 2

@@ -10,13 +10,11 @@ import pytest
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError, SettingsError
-from fdg_plugins.lab.doctor.machine import recommend
 from fdg_plugins.lab.engine import run as engine_run
 from fdg_plugins.lab.engine.run import check_run, make_launch
 from fdg_plugins.lab.engine.sources import Asked, JobSource, as_variables, find_source
 from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound
-from fdg_plugins.lab.sweep.run import MARK
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.storage import read_json
@@ -125,21 +123,6 @@ def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_pat
     (job / CONFIG).write_text(json.dumps(config))
     with pytest.raises(FDGError):
         source(str(job))
-
-
-@pytest.mark.parametrize("cores", [1, 8])
-def test_launch_shares_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
-    monkeypatch.setattr(engine_run, "available_cores", lambda: cores)
-    launch, protocol = make_launch(SIMULATOR, source("fedavg"), FOUND, tmp_path / "1", None)
-    advice = recommend(cores, (), sites=4, processes=100)
-    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (advice.alive, str(advice.threads))
-    assert launch.environment[MARK] == str(tmp_path / "1")
-    assert protocol.model == "convnet", "that of the stand-in"
-    launch, _ = make_launch(PROCESS, source("fedavg"), FOUND, tmp_path / "2", None)
-    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (1, str(cores))
-    made = find_source(Asked("fedavg"), {"FDG_THREADS": "3"}, {})
-    launch, _ = make_launch(SIMULATOR, made, FOUND, tmp_path / "3", 2)
-    assert (launch.at_once, launch.environment["FDG_THREADS"]) == (2, "3")
 
 
 def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has_it(tmp_path: Path) -> None:
