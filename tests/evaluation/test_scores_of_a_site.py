@@ -3,7 +3,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -53,10 +52,6 @@ def scores(reply: Shareable) -> ModelScores:
     return ModelScores.model_validate(from_shareable(reply).data)
 
 
-def configure(site: Site, data_root: Path, **entry: Any) -> None:
-    site.configure(data_root=str(data_root), **entry)
-
-
 def test_only_counts_leave_and_the_audit_shows_them(
     sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]
 ) -> None:
@@ -76,20 +71,18 @@ def test_only_counts_leave_and_the_audit_shows_them(
     assert ".png" not in lines[0].model_dump_json()
 
 
-def test_an_operator_may_forbid_it(
-    sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier], data_root: Path
-) -> None:
+def test_an_operator_may_forbid_it(sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]) -> None:
     census = census_request(protocol, protocol)
-    configure(sketch, data_root, evaluates=False)
+    sketch.configure(evaluates=False)
     assert "evaluates" in reason(sketch.ask(TASK_CENSUS, census))
-    configure(sketch, data_root, role="source", least_count=1)
+    sketch.configure(role="source", least_count=1)
     sketch.ask(TASK_CENSUS, census)
     assert "role" in reason(ask(sketch, protocol, networks[0]))
     for allowed in ((), (REPORT_SCORES,), (REPORT_EVALUATION,)):
-        configure(sketch, data_root, allowed_reports=allowed, least_count=1)
+        sketch.configure(allowed_reports=allowed, least_count=1)
         sketch.ask(TASK_CENSUS, census)
         assert "allowed_reports" in reason(ask(sketch, protocol, networks[0]))
-    configure(sketch, data_root, allowed_reports=(REPORT_SCORES, REPORT_EVALUATION), role="held_out", least_count=1)
+    sketch.configure(allowed_reports=(REPORT_SCORES, REPORT_EVALUATION), role="held_out", least_count=1)
     sketch.ask(TASK_CENSUS, census)
     assert scores(ask(sketch, protocol, networks[0])).count == 28
 
@@ -103,29 +96,25 @@ def test_a_site_that_trains_in_a_run_gives_no_scores_in_it(
     assert protocol.target == EVERY
 
 
-def test_histograms_of_few_images_stay(
-    sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier], data_root: Path
-) -> None:
-    configure(sketch, data_root, least_count=5)
+def test_histograms_of_few_images_stay(sketch: Site, protocol: Protocol, networks: list[ExtractorClassifier]) -> None:
+    sketch.configure(least_count=5)
     sketch.ask(TASK_CENSUS, census_request(protocol, protocol))
     told = scores(ask(sketch, protocol, networks[0]))
     assert told.withheld == tuple(range(len(PACS.classes)))
     assert not unpack(told.counts["probabilities"], SHAPE).any()
     assert not np.any(unpack(told.counts["confusion"], (7, 7)))
-    configure(sketch, data_root, least_count=29)
+    sketch.configure(least_count=29)
     sketch.ask(TASK_CENSUS, census_request(protocol, protocol))
     assert "least_count" in reason(ask(sketch, protocol, networks[0]))
 
 
-def test_a_run_that_asks_for_histograms_of_few_images_is_refused(
-    sketch: Site, protocol: Protocol, data_root: Path
-) -> None:
+def test_a_run_that_asks_for_histograms_of_few_images_is_refused(sketch: Site, protocol: Protocol) -> None:
     run = protocol.model_copy(update={"target": "photo", "scores": ("calibration_error",)})  # 7 images validate
     by_class = run.model_copy(update={"target": "sketch", "scores": ("f1",)})  # of 28, 4 of each class
     for asked, least in ((run, 7), (by_class, 4)):
-        configure(sketch, data_root, least_count=least)
+        sketch.configure(least_count=least)
         assert sketch.ask(TASK_CENSUS, census_request(asked, asked)).get_return_code() == "OK"
-        configure(sketch, data_root, least_count=least + 1)
+        sketch.configure(least_count=least + 1)
         assert "least_count" in reason(sketch.ask(TASK_CENSUS, census_request(asked, asked)))
 
 

@@ -38,7 +38,8 @@ class Site:
         self.name = name
         self.folder = folder
         self.executor = SiteExecutor()
-        self.configure(**entry)
+        self.entry = entry
+        self.configure()
 
     @property
     def state(self) -> Path:
@@ -47,9 +48,10 @@ class Site:
     def restart(self) -> None:
         self.executor = SiteExecutor()
 
-    def configure(self, **entry: Any) -> None:
+    def configure(self, **changes: Any) -> None:
+        """Write the site's settings: those it began with, and ``changes``."""
         (self.folder / "local").mkdir(exist_ok=True)
-        (self.folder / "local" / "fdg_site.json").write_text(json.dumps({self.name: entry}))
+        (self.folder / "local" / "fdg_site.json").write_text(json.dumps({self.name: {**self.entry, **changes}}))
 
     def context(self, job: str = "job") -> FLContext:
         return site_context(self.name, SiteWorkspace(self.folder), job)

@@ -51,11 +51,7 @@ class Patient:
             for number in range(3):
                 Image.new("RGB", (16, 16), (number, 90, 40)).save(self.images / name / f"{SECRET}-{number}.png")
         (folder / SECRET / "site").mkdir()
-        self.site = Site("photo", folder / SECRET / "site")
-        self.configure()
-
-    def configure(self, **entry: Any) -> None:
-        self.site.configure(**{"data_root": str(self.root), "device": "cpu", **entry})
+        self.site = Site("photo", folder / SECRET / "site", data_root=str(self.root), device="cpu")
 
     def census(self) -> Shareable:
         return self.site.ask(TASK_CENSUS, census_request())
@@ -87,10 +83,10 @@ BEFORE: dict[str, Accident] = {
     "list that is no text": lambda of: of.lists(b"\xff\xfe\xff"),
     "list of unknown images": lambda of: of.lists(f"photo/dog/{SECRET}-77.png 1\n".encode()),
     "lists that overlap": lambda of: of.lists(f"photo/cat/{SECRET}-1.png 1\n".encode()),
-    "no data root": lambda of: of.configure(data_root=str(of.root / "nowhere")),
-    "another domain": lambda of: of.configure(domain=SECRET),
-    "few pixels": lambda of: of.configure(max_image_pixels=255),
-    "unknown setting": lambda of: of.configure(**{SECRET: 1}),
+    "no data root": lambda of: of.site.configure(data_root=str(of.root / "nowhere")),
+    "another domain": lambda of: of.site.configure(domain=SECRET),
+    "few pixels": lambda of: of.site.configure(max_image_pixels=255),
+    "unknown setting": lambda of: of.site.configure(**{SECRET: 1}),
     "config that is no JSON": lambda of: (of.site.folder / "local" / "fdg_site.json").write_text(f'{{"{SECRET}'),
     "no place for state": lambda of: (of.site.folder / "fdg_state").write_text("a file where the folder should be"),
 }
@@ -135,14 +131,14 @@ def test_the_reason_names_nothing_and_the_sites_own_log_alone_everything(
 
 
 def test_an_image_lost_while_workers_read_is_told_without_its_name(patient: Patient) -> None:
-    patient.configure(workers=1, image_memory=0)
+    patient.site.configure(workers=1, image_memory=0)
     patient.site.count()
     AFTER["lost images"](patient)
     assert SECRET not in reason(patient.train())
 
 
 def test_the_operator_may_let_names_leave(patient: Patient) -> None:
-    patient.configure(report_names=True)
+    patient.site.configure(report_names=True)
     BEFORE["no image"](patient)
     told = reason(patient.census())
     assert SECRET in told
@@ -176,7 +172,7 @@ def test_skipped_files_are_counted_and_named_on_demand(patient: Patient, monkeyp
     monkeypatch.setattr(SiteSession, "__init__", with_skipped)
     reply = patient.site.count()
     assert (reply.skipped, reply.num_skipped) == ((), 1)
-    patient.configure(report_names=True)
+    patient.site.configure(report_names=True)
     reply = patient.site.count()
     assert (reply.skipped, reply.num_skipped) == ((f"dog/{SECRET}.png",), 1)
 

@@ -91,7 +91,7 @@ def test_on_the_stand_in_its_own_protocol_counts(tmp_path: Path, photo: Site, mo
     monkeypatch.setenv("FDG_CACHE", str(tmp_path / "cache"))
     few = partial(write_stand_in, images_per_class=3)
     monkeypatch.setattr("fdg_plugins.data.domains.write_stand_in", few)
-    photo.configure(device="cpu")
+    photo.configure(data_root=None)
     drawn = PROTOCOL.model_copy(update={"seed": 4})
     reply = CensusReply.model_validate(from_shareable(photo.ask(TASK_CENSUS, census_request(stand_in=drawn))).data)
     assert (reply.stand_in, reply.num_test, reply.split) == (True, 21, "pacs/90-10@4")
@@ -147,7 +147,7 @@ def test_refused_role_has_no_task(tmp_path: Path, data_root: Path, name: str, ro
     site = Site(name, tmp_path, data_root=str(data_root), device="cpu", role=role)
     site.count()
     assert reason(site.ask(task, task_request())) == f"the site accepts only the role {role!r} and {what}."
-    site.configure(data_root=str(data_root), device="cpu", role="source" if role == "held_out" else "held_out")
+    site.configure(role="source" if role == "held_out" else "held_out")
     assert site.ask(TASK_EVALUATE, task_request()).get_return_code() == ReturnCode.OK
 
 
