@@ -25,11 +25,9 @@ class Simulation:
     folder: Path
 
     def record(self) -> RunRecord:
-        """Return the record of the run."""
         return record_in(self.folder)
 
     def lines(self, *words: str) -> list[str]:
-        """Return the printed lines that hold all ``words``."""
         return [line for line in self.log.splitlines() if all(word in line for word in words)]
 
 
@@ -55,5 +53,4 @@ class Simulator:
 
 @pytest.fixture
 def simulator(tmp_path: Path) -> Simulator:
-    """A user's folder of the test's own."""
     return Simulator(tmp_path)

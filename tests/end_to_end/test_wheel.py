@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
 
 
 def python(folder: Path, *arguments: str, packages: Path | None = None) -> str:
-    """Return what Python prints in ``folder``, which finds ``packages`` before those of the environment."""
     path = {} if packages is None else {"PYTHONPATH": str(packages)}
     return printed_by(sys.executable, *arguments, folder=folder, **path)
 
