@@ -5,8 +5,6 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from tests.processes import printed_by
 from tests.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-TUTORIAL = ROOT / "docs" / "tutorial"
 STALE = "run: python docs/tutorial/execute.py"
 
 
@@ -26,19 +23,11 @@ def without_numbers(text: str) -> list[str]:
     return re.sub(r"[-━]{2,}", "-", re.sub(r"\d+(\.\d+)?", "#", text.replace("**", ""))).split()
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return load_script(TUTORIAL / "execute.py")
-
-
-@pytest.fixture(scope="module")
-def notebook(script: ModuleType) -> dict[str, Any]:
-    return script.read()
-
-
 @pytest.mark.nightly
 @pytest.mark.usefixtures("no_fdg_variables")
-def test_the_tutorial_runs_from_its_first_cell_to_its_last(script: ModuleType, notebook: dict[str, Any]) -> None:
+def test_the_tutorial_runs_from_its_first_cell_to_its_last() -> None:
+    script = load_script(ROOT / "docs" / "tutorial" / "execute.py")
+    notebook = script.read()
     executed = script.execute(notebook)
     for kept, new in zip(script.code_cells(notebook), script.code_cells(executed), strict=True):
         if script.FEDERATION in script.tags(kept):
@@ -49,19 +38,6 @@ def test_the_tutorial_runs_from_its_first_cell_to_its_last(script: ModuleType, n
 
 
 PAGE = ROOT / "docs" / "medical-tutorial.md"
-PLUGIN = "hospitals.py"
-
-
-class Block(NamedTuple):
-    """A block of a page: its language, and its text."""
-
-    language: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    found = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [Block(*one) for one in found]
 
 
 def run(commands: str, folder: Path) -> str:
@@ -74,14 +50,15 @@ def run(commands: str, folder: Path) -> str:
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_the_tutorial_runs_from_its_first_command_to_its_last(tmp_path: Path) -> None:
     printed = ""
-    for block in blocks():
-        match block.language:
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for language, text in blocks:
+        match language:
             case "python":
-                (tmp_path / PLUGIN).write_text(block.text, encoding="utf-8")
+                (tmp_path / "hospitals.py").write_text(text, encoding="utf-8")
             case "bash":
-                printed = run(block.text, tmp_path)
+                printed = run(text, tmp_path)
             case "text":
-                assert " ".join(without_numbers(block.text)) in " ".join(without_numbers(printed))
+                assert " ".join(without_numbers(text)) in " ".join(without_numbers(printed))
     for method in ("fedavg", "fedomg"):
         record = record_in(tmp_path / "runs" / method)
         assert (record.status, record.stand_in, record.held_out) == ("finished", True, ("hospital_d",))

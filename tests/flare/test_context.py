@@ -13,8 +13,6 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.context import site_config_of, sites_in
 from tests.flare_runner import SiteWorkspace, site_context
 
-FORBIDS = {"role": "held_out", "allowed_plugins": []}
-
 
 def context(folder: Path, job: str = "0f6f0d3c") -> FLContext:
     return site_context("hospital-a", SiteWorkspace(folder, local=folder), job)
@@ -22,7 +20,7 @@ def context(folder: Path, job: str = "0f6f0d3c") -> FLContext:
 
 def test_a_file_without_an_entry_for_the_site_is_refused_except_in_the_simulator(tmp_path: Path) -> None:
     file = tmp_path / "fdg_site.json"
-    file.write_text(json.dumps({"hospital_a": FORBIDS}), encoding="utf-8")
+    file.write_text(json.dumps({"hospital_a": {"role": "held_out", "allowed_plugins": []}}), encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
         site_config_of("hospital-a", context(tmp_path))
     assert caught.value.public == "its config has no object of settings for it."

@@ -17,16 +17,12 @@ from tests.fake_gpus import fake_nvidia_smi
 SITES = ["art_painting", "cartoon", "photo", "site-4"]
 
 
-@pytest.fixture
-def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with two GPUs of 16 GiB, as far as FLARE can see."""
+def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384, 16384]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # which FLARE's consumer sets
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits() -> None:
     (entry,) = [one for one in lend_gpus({}, Lent(1, 16.0))["components"] if one["id"] == "resource_manager"]
     assert entry["path"] == f"{GPUResourceManager.__module__}.{GPUResourceManager.__name__}"
     manager, context = GPUResourceManager(**entry["args"]), FLContext()  # as FLARE builds it

@@ -32,14 +32,11 @@ Offload = Callable[[Mapping[str, Any]], dict[str, Any]]
 DTYPES = (torch.bfloat16, torch.float64, torch.bool, torch.int64)
 
 
-def reference_to(path: Path, key: str = "T0") -> Any:
-    return SimpleNamespace(file_path=str(path), key=key, materialize=lambda: pytest.fail("was loaded as a whole"))
-
-
 def file_of(folder: Path, content: bytes) -> Any:
+    """Return what FLARE's reference shows of a file."""
     path = folder / "chunk_0.safetensors"
     path.write_bytes(content)
-    return reference_to(path)
+    return SimpleNamespace(file_path=str(path), key="T0", materialize=lambda: pytest.fail("was loaded as a whole"))
 
 
 def stored(reference: Any) -> StoredTensor:

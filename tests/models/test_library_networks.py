@@ -39,10 +39,6 @@ def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
         return NETWORKS.get(name).extractor(7, **settings)
 
 
-def count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def test_the_head_gives_way_and_everything_else_is_the_published_network() -> None:
     for name in PARAMETERS:
         from torchvision import models
@@ -56,7 +52,7 @@ def test_the_head_gives_way_and_everything_else_is_the_published_network() -> No
             key: value.shape for key, value in published.state_dict().items() if not key.startswith(f"{record.head}.")
         }
         assert {key: value.shape for key, value in extractor.state_dict().items()} == own
-        assert count(extractor) + 1000 * (features + 1) == PARAMETERS[name]
+        assert sum(one.numel() for one in extractor.parameters()) + 1000 * (features + 1) == PARAMETERS[name]
         assert (not list(extractor.buffers())) == (name in WITHOUT_BUFFERS)
         with torch.device("meta"):
             model = ExtractorClassifier(extractor.eval(), nn.Linear(features, 7))

@@ -10,26 +10,12 @@ from torch.nn.functional import normalize
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, build_model
-from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of, widened
+from fdg_plugins.models.styled import PositionAttention, StyledClassifier, stages_of
 from fdg_plugins.testing.inputs import same_bits
 from tests.random_tensors import normal
 
 SHAPE = (3, 32, 32)
 IMAGES = normal(0, 4, *SHAPE)
-
-
-@pytest.fixture
-def plain() -> ExtractorClassifier:
-    return build_model("convnet", 3, seed=1).eval()
-
-
-def styled(model: ExtractorClassifier, attentive: bool = True) -> StyledClassifier:
-    own, size = copy.deepcopy(model), model.feature_size
-    stages = stages_of(own, SHAPE)
-    if not attentive:
-        return StyledClassifier(own, stages).eval()
-    own.classifier = widened(own.classifier, 2 * size)
-    return StyledClassifier(own, stages, PositionAttention(size, 5)).eval()
 
 
 def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
@@ -59,8 +45,10 @@ def test_a_network_whose_larger_maps_a_shortcut_passes_by_is_refused() -> None:
         stages_of(ExtractorClassifier(WithShortcut(), nn.Linear(8, 3)), SHAPE)
 
 
-def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block(plain: ExtractorClassifier) -> None:
-    model = styled(plain, attentive=False)
+def test_changed_maps_are_what_the_next_stage_sees_and_only_within_the_block() -> None:
+    plain = build_model("convnet", 3, seed=1).eval()
+    own = copy.deepcopy(plain)
+    model = StyledClassifier(own, stages_of(own, SHAPE)).eval()
     seen: list[tuple[int, int]] = []
 
     def zero(number: int, maps: torch.Tensor) -> torch.Tensor:

@@ -35,17 +35,12 @@ def one(value: float) -> dict[str, torch.Tensor]:
     return {NAME: torch.tensor([[value]])}
 
 
-def at_a_point(value: float) -> ExtractorClassifier:
-    model = ExtractorClassifier(nn.Flatten(), nn.Linear(1, 1, bias=False))
-    model.load_state_dict(one(value))
-    return model
-
-
 def trained(
     start: float, optimum: float, sent: dict[str, torch.Tensor], memory: dict[str, torch.Tensor]
 ) -> tuple[float, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Take one step of a site with the loss ``(x - optimum)^2 / 2``; return its update, its report and its memory."""
-    model = at_a_point(start)
+    model = ExtractorClassifier(nn.Flatten(), nn.Linear(1, 1, bias=False))
+    model.load_state_dict(one(start))
     local = SCAFFOLDObjective().local(sent, model, SiteRound("a", 0, 0, RATE, memory=memory))
 
     def compute() -> torch.Tensor:
@@ -180,22 +175,14 @@ def report_of(length: float) -> dict[str, torch.Tensor]:
     return {"step_length": torch.tensor([length])}
 
 
-def play(exchange: Exchange, *rounds: dict[str, tuple[float, dict[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
-    """Rounds of sites, by name: step length and update."""
-    for sites in rounds:
-        of_round = ReportRound(exchange, RECEIVED)
-        for site, (length, update) in sites.items():
-            of_round.accept(site, report_of(length), update)
-        of_round.finish(sites)
-    return exchange.broadcast()
-
-
-TWO = {"a": (0.5, update_of(-1.0, 2.0, 0.0)), "b": (2.0, update_of(-4.0, 0.0, 1.0))}
-
-
 def test_m_of_two_sites_by_hand() -> None:
     """-(Delta/length): a: [2, -4, 0], b: [2, 0, -1/2]; each site counts the same, whatever its length."""
-    down = play(MomentumExchange(SHAPES), TWO)
+    exchange = MomentumExchange(SHAPES)
+    of_round = ReportRound(exchange, RECEIVED)
+    of_round.accept("a", report_of(0.5), update_of(-1.0, 2.0, 0.0))
+    of_round.accept("b", report_of(2.0), update_of(-4.0, 0.0, 1.0))
+    of_round.finish("ab")
+    down = exchange.broadcast()
     assert sorted(down) == sorted(SHAPES)
     assert down[W].tolist() == [[2.0], [-2.0]]
     assert down[B].tolist() == [-0.25]

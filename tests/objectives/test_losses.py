@@ -24,8 +24,6 @@ from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.local_steps import Batch, local_of, make_batches, trained
 from tests.random_tensors import normal_double as normal
 
-VARIANTS = ["spatial_channel", "feature"]
-
 
 def defined(
     model: ExtractorClassifier, maps: torch.Tensor, labels: torch.Tensor, positions: bool, least: float = -1.0
@@ -65,7 +63,7 @@ def test_what_is_muted_is_as_defined_and_both_kinds_come_up(model: ExtractorClas
     assert set(seen) == {True, False}
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["spatial_channel", "feature"])
 def test_loss_is_of_what_is_kept(model: ExtractorClassifier, variant: str) -> None:
     images, labels = make_batches(model, (6,))[0]
     twin = copy.deepcopy(model)

@@ -20,20 +20,16 @@ from tests.objectives.local_steps import Batch, plain, train_steps
 RADII = [0.05, 5.0]
 
 
-def gradients_of(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+def batch_gradients(model: ExtractorClassifier, batch: Batch) -> Callable[[], torch.Tensor]:
     """Return what a site hands to an objective's step."""
 
     def compute() -> torch.Tensor:
         model.zero_grad(set_to_none=True)
-        value = loss()
+        value = cross_entropy(model(batch[0]), batch[1])
         value.backward()
         return value.detach()
 
     return compute
-
-
-def batch_gradients(model: ExtractorClassifier, batch: Batch) -> Callable[[], torch.Tensor]:
-    return gradients_of(model, lambda: cross_entropy(model(batch[0]), batch[1]))
 
 
 def grads(model: nn.Module) -> list[torch.Tensor]:

@@ -28,29 +28,21 @@ class Submissions:
         return "17"
 
 
-def poc(recipe: FDGRecipe) -> PocEnv:
-    return PocEnv(num_clients=len(recipe.sites), clients=recipe.sites)
-
-
-def prod(folder: Path, submissions: Submissions) -> ProdEnv:
-    (folder / "kit").mkdir(exist_ok=True)
-    env = ProdEnv(str(folder / "kit"))
-    env._session_manager = submissions
-    return env
-
-
 def test_a_job_for_the_simulator_or_a_poc_has_the_note_that_lets_them_load_the_components(tmp_path: Path) -> None:
     recipe = FDGRecipe("fedomg")
     recipe.export(str(tmp_path / "plain"))
     recipe.export(str(tmp_path / "sim"), env=SimEnv(clients=recipe.sites))
-    recipe.export(str(tmp_path / "poc"), env=poc(recipe))
+    recipe.export(str(tmp_path / "poc"), env=PocEnv(num_clients=len(recipe.sites), clients=recipe.sites))
     assert files(tmp_path / "plain") == files(tmp_path / "sim") == files(tmp_path / "poc")
     assert set(files(tmp_path / "plain")) >= NOTES
 
 
 def test_a_job_for_production_is_the_same_job_and_brings_no_custom_folder(tmp_path: Path) -> None:
     recipe, submissions = FDGRecipe("fedomg"), Submissions(tmp_path / "submitted")
-    run = recipe.execute(prod(tmp_path, submissions))
+    (tmp_path / "kit").mkdir()
+    env = ProdEnv(str(tmp_path / "kit"))
+    env._session_manager = submissions
+    run = recipe.execute(env)
     recipe.export(str(tmp_path / "plain"))
     assert run.get_job_id() == "17"
     assert not list(submissions.folder.rglob("custom"))

@@ -64,14 +64,10 @@ def _imported() -> Iterator[str]:
 
 
 def test_what_the_package_needs_at_run_time_is_pinned_down_to_the_last_package() -> None:
-    pins = dict(line.split("==") for line in _constraints())
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     pinned = {canonicalize_name(name): number for name, number in pins.items()}
     needed = script("make_sbom").needed()
     if any(pinned.get(name, number) != number for name, number in needed.items()):
         pytest.skip("this environment has other versions, which may need other packages")
     assert needed.keys() - pinned.keys() == set()
-
-
-def _constraints() -> list[str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if not line.startswith("#")]

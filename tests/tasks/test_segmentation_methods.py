@@ -143,16 +143,11 @@ def test_the_server_counts_pixels_as_samples_and_the_census_images_by_each_class
         take_census({**replies, "a": census_of("drive", class_counts=(10, 11))}, {}, "stare", SEGMENTATION)
 
 
-@pytest.fixture
-def volumes() -> None:
-    DATASETS.add(replace(VESSELS, name="volumes", channels=1, dims=3))
-
-
-@pytest.mark.usefixtures("volumes")
 @pytest.mark.parametrize(
     ("name", "dataset"), [*((one, "vessels") for one in ("rsc", "sr")), *((one, "volumes") for one in ("harmo", "am"))]
 )
 def test_what_needs_one_class_per_image_or_the_spectrum_of_a_volume_is_refused(name: str, dataset: str) -> None:
+    DATASETS.add(replace(VESSELS, name="volumes", channels=1, dims=3))
     protocol = Protocol(dataset=dataset, target="drive", task="segmentation", objective={"name": name})
     with pytest.raises(SettingsError):
         check_fit(protocol, FedAvgAggregator())
