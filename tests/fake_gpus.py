@@ -15,16 +15,13 @@ esac
 """
 
 
-def fake_nvidia_smi(folder: Path, memory: Sequence[int], free: Sequence[int] | None = None) -> str:
-    """Write an ``nvidia-smi`` into ``folder``; return a PATH on which it is the first.
-
-    ``memory``: MiB of each GPU. ``free``: MiB that are free of it, default all.
-    """
+def fake_nvidia_smi(folder: Path, memory: Sequence[int]) -> str:
+    """Write an ``nvidia-smi`` with GPUs of ``memory`` MiB, all free; return a PATH on which it is the first."""
     folder.mkdir(parents=True, exist_ok=True)
     told = {
         "index": ("index", [str(number) for number in range(len(memory))]),
         "memory.total": ("memory.total [MiB]", [f"{size} MiB" for size in memory]),
-        "memory.free": ("memory.free [MiB]", [f"{size} MiB" for size in (memory if free is None else free)]),
+        "memory.free": ("memory.free [MiB]", [f"{size} MiB" for size in memory]),
     }
     answers = [
         f"--query-gpu={query}) printf '%s\\n' {' '.join(repr(line) for line in [heading, *lines])} ;;"

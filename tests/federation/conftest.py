@@ -25,7 +25,7 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fdg_plugins.controllers import RunRecord
-from fdg_plugins.data import dataset_spec
+from fdg_plugins.data import PACS
 from fdg_plugins.lab.poc.processes import belongs
 from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT
 from tests.cli.commands import fdg
@@ -71,7 +71,6 @@ class Job:
 
     @property
     def status(self) -> str:
-        """FLARE's word for how it ended."""
         return str(self.meta["status"])
 
 
@@ -84,28 +83,22 @@ class Federation:
         ports: tuple[int, int],
         data_root: Path,
         plugin: Path | None = None,
-        dataset: str | None = None,
         commands: Path = COMMANDS,
     ) -> None:
         self.commands = commands
-        self.folder, self.ports, self.data_root, self.dataset = folder, ports, data_root, dataset
+        self.folder, self.ports, self.data_root = folder, ports, data_root
         self.plugins = {} if plugin is None else {"PYTHONPATH": f"{plugin}{os.pathsep}{ROOT}"}
         self._sessions: dict[str, Session] = {}
-        self.sites = list(dataset_spec(dataset or "pacs").domains)
+        self.sites = list(PACS.domains)
 
     def control(self, command: str, *arguments: object) -> Done:
-        """Run ``fdg poc`` as a user does."""
         words = [str(self.commands / "fdg"), "poc", command, str(self.folder)]
         return self._run([*words, *map(str, arguments)])
 
-    def start(self, *options: object) -> Done:
-        """Start it, on its ports and with its data."""
-        ports = ["--port", self.ports[0]]
-        dataset = [] if self.dataset is None else ["--dataset", self.dataset]
-        return self.control("start", *ports, *dataset, "--data-root", self.data_root, *options)
+    def start(self) -> Done:
+        return self.control("start", "--port", self.ports[0], "--data-root", self.data_root)
 
     def nvflare(self, person: str, *arguments: str) -> Done:
-        """Run ``nvflare job ...`` as ``person`` does, with the kit that was provisioned for them."""
         kit = self.folder / f"{person}@fdg.example"
         return self._run([NVFLARE, "job", *arguments, "--startup-kit", str(kit)])
 
@@ -117,7 +110,6 @@ class Federation:
         return self._sessions[person]
 
     def close(self) -> None:
-        """Close all sessions."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
@@ -146,12 +138,10 @@ class Federation:
         raise AssertionError(f"{path} cannot be read")
 
     def log(self, participant: str = "server", job: str | None = None) -> str:
-        """Return the log of a participant's own process, or of its process for a job."""
         path = self.folder / participant / (f"{job}/log.txt" if job else "log.txt")
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def wait_for(self, job: str) -> Job:
-        """Return the job when it has ended."""
         log = ""
 
         def has_ended() -> bool:
@@ -162,10 +152,10 @@ class Federation:
         until(has_ended, f"job {job} goes on")
         return Job(job, self.meta(job), log)
 
-    def record_of(self, job: str, folder: Path, status: str = "FINISHED:COMPLETED") -> RunRecord:
-        """Return the record of a job that must end with ``status``; its result is downloaded to ``folder``."""
+    def record_of(self, job: str, folder: Path) -> RunRecord:
+        """Return the record of a job that must end well; its result is downloaded to ``folder``."""
         ended = self.wait_for(job)
-        assert ended.status == status, ended.log[-3000:]
+        assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
         shutil.rmtree(folder, ignore_errors=True)
         downloaded = self.nvflare("lead", "download", job, "-o", str(folder))
         assert downloaded.returncode == 0, downloaded.stdout
@@ -237,14 +227,14 @@ def free_ports() -> tuple[int, int]:
 
 @contextmanager
 def running_federation(
-    folder: Path, data_root: Path, plugin: Path | None = None, dataset: str | None = None, commands: Path = COMMANDS
+    folder: Path, data_root: Path, plugin: Path | None = None, commands: Path = COMMANDS
 ) -> Iterator[Federation]:
-    """Start a federation of the domains of a data set in ``folder``; in the end it is stopped, and no process is left.
+    """Start a federation of the domains of PACS in ``folder``; in the end it is stopped, and no process is left.
 
-    ``plugin``: a folder in which a plug-in is installed for every participant. ``dataset``: its name, default PACS.
-    ``commands``: of the environment in which server and sites run.
+    ``plugin``: a folder in which a plug-in is installed for every participant. ``commands``: of the environment in
+    which server and sites run.
     """
-    found = Federation(folder, free_ports(), data_root, plugin, dataset, commands)
+    found = Federation(folder, free_ports(), data_root, plugin, commands)
     try:
         started = found.start()
         assert started.returncode == 0, started.stdout
@@ -282,18 +272,12 @@ def own_federation(tmp_path_factory: pytest.TempPathFactory, data_root: Path) ->
         yield found
 
 
-@pytest.fixture(scope="session")
-def exported_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``jobs/pacs_fedomg`` without custom folders, as a lead exports it; not to be written to."""
-    return export("pacs_fedomg", tmp_path_factory.mktemp("jobs"))
-
-
 @pytest.fixture
-def job(exported_job: Path, tmp_path: Path) -> Path:
-    """A copy of the exported job with a protocol small enough for two cores; the test may change it."""
-    copy = Path(shutil.copytree(exported_job, tmp_path / exported_job.name))
-    change_protocol(copy, **PROTOCOL)
-    return copy
+def job(tmp_path: Path) -> Path:
+    """``jobs/pacs_fedomg`` as a lead exports it, with a protocol small enough for two cores; the test may change it."""
+    made = export("pacs_fedomg", tmp_path)
+    change_protocol(made, **PROTOCOL)
+    return made
 
 
 def export(job: str, folder: Path) -> Path:
@@ -303,13 +287,10 @@ def export(job: str, folder: Path) -> Path:
 
 
 def change_protocol(job: Path, **settings: Any) -> None:
-    """Replace settings of the job's protocol."""
     edit_json(job / SERVER_CONFIG, lambda config: config["workflows"][0]["args"]["protocol"].update(settings))
 
 
 def own_settings(site: str, **settings: Any) -> Callable[[Any], None]:
-    """Return the change that gives a site these settings in its own file."""
-
     def change(config: Any) -> None:
         config[site].update(settings)
 
@@ -317,7 +298,6 @@ def own_settings(site: str, **settings: Any) -> Callable[[Any], None]:
 
 
 def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
-    """Read a JSON file, let ``change`` alter its content, and write it back."""
     content = json.loads(path.read_text(encoding="utf-8"))
     change(content)
     path.write_text(json.dumps(content), encoding="utf-8")

@@ -35,7 +35,6 @@ class Hostile(DXOFilter):
         self._count = 0
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Return what is sent instead."""
         dxo = shareable.get("DXO")
         if fl_ctx.get_prop(FLContextKey.TASK_NAME) != "train" or not isinstance(dxo, dict):
             return shareable

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is there, under which policies and with what rights: FLARE's authorization as provisioned, and ours on top."""
 
-import json
-import socket
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from tests.processes import command_line
 
-from .conftest import ISOLATED, Federation, change_protocol, until
+from .conftest import Federation, change_protocol, until
 
 
 def test_job_with_code_is_refused(federation: Federation, job: Path) -> None:
@@ -41,34 +38,9 @@ def test_another_organisations_admin_may_neither_submit_a_job_nor_abort_one(fede
     until(lambda: not any(job_id in command_line(one) for one in federation.processes()), "processes are left")
 
 
-def local(federation: Federation, participant: str, file: str) -> Any:
-    return json.loads((federation.folder / participant / "local" / file).read_text(encoding="utf-8"))
-
-
-def test_a_port_in_use_ends_in_one_sentence_that_names_it(tmp_path: Path, data_root: Path) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        done = Federation(tmp_path / "other", (port, port + 1), data_root).start()
-    assert done.returncode == 2
-    assert len(done.stdout.strip().splitlines()) == 1
-    assert f"--port is {port}, expected a free one" in done.stdout
-    assert not (tmp_path / "other").exists(), "nothing was provisioned"
-
-
 def test_server_and_sites_have_no_package_of_the_lab(federation: Federation) -> None:
     asks = "from importlib.util import find_spec as f; print([n for n in ('pandas', 'matplotlib', 'sklearn') if f(n)])"
     found = subprocess.run([federation.commands / "python", "-c", asks], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
     started = next(process for process in federation.processes() if "server" in command_line(process))
     assert str(federation.commands) in command_line(started) + str(started.environ().get("PATH"))
-
-
-def test_each_site_has_its_own_data_config_and_no_path_of_it_is_told_to_the_server(federation: Federation) -> None:
-    for site in federation.sites:
-        config = local(federation, site, "fdg_site.json")
-        assert config[site].pop("isolate", None) is (None if site == ISOLATED else False), "which these tests have set"
-        own = {"domain": site, "device": "auto", "threads": 1, "data_root": str(federation.data_root)}
-        assert config == {site: own}
-    assert str(federation.data_root) not in federation.log()

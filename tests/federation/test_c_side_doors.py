@@ -140,7 +140,6 @@ def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> Non
 
 
 SITE, HONEST = "photo", {"cartoon", "sketch"}
-LONGEST_REASON = 500
 LONGEST_RECORD = 500_000  # bytes
 
 
@@ -163,7 +162,7 @@ def test_hostile_site_is_refused_by_name(federation: Federation, job: Path, tmp_
         assert lengths[way] < 4 * median(lengths[one] for one in hostile.HARMLESS), way
     assert set(record.rounds[-1].sites) == HONEST, "the site that wanted to stop has no part any more"
     reasons = {reason for finished in record.rounds for reason in finished.failures.values()}
-    assert all(len(reason) <= LONGEST_REASON and reason.isprintable() for reason in reasons), reasons
+    assert all(len(reason) <= 500 and reason.isprintable() for reason in reasons), reasons
     assert len(reasons) >= len(hostile.WAYS) // 3, "reasons that tell apart"
     check_files(tmp_path / "result")
 

@@ -16,7 +16,6 @@ PATIENCE = 40  # seconds, for a training process that starts anew on a busy mach
 
 
 def worker_of(federation: Federation, site: str) -> psutil.Process:
-    """Return the process in which a site trains."""
     folder = str(federation.folder / site)
     jobs = (process for process in federation.processes() if folder in command_line(process))
     return next(child for job in jobs for child in job.children() if WORKER in command_line(child))

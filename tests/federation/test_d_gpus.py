@@ -44,7 +44,6 @@ def submit(federation: Federation, folder: Path, **need: object) -> str:
 
 
 def visible_to_workers(federation: Federation) -> dict[str, str | None]:
-    """Return ``CUDA_VISIBLE_DEVICES`` of each site's training process."""
     found: dict[str, str | None] = {}
     for process in federation.processes():
         try:

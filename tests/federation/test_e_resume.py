@@ -52,13 +52,11 @@ class Submission:
         return self.log.read_text(encoding="utf-8")
 
     def first_job(self) -> str:
-        """Return the id of the job, once it is known."""
         until(lambda: JOB_ID.search(self.output) or self.process.poll() is not None, self.output)
         (first, *_) = JOB_ID.findall(self.output)
         return str(first)
 
     def end(self) -> int:
-        """Return the exit code."""
         try:
             return self.process.wait(JOB_TIMEOUT_S)
         finally:
@@ -83,7 +81,6 @@ def wait_for_round(federation: Federation, run: str, number: int) -> None:
 
 
 def results(federation: Federation, job: str, folder: Path) -> tuple[RunRecord, dict[str, torch.Tensor]]:
-    """Return the record and the last global model of a finished job."""
     federation.close()  # a session that was opened before the server died is none
     place = Path(federation.session("lead").download_job_result(job, str(folder)))
     (path,) = place.rglob("results.json")
