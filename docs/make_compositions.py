@@ -23,9 +23,9 @@ fedomg+ga+dim`; the order of its parts makes no difference. A table has the comp
   asked.
 - `-`: the method has both a weighting and an objective, and is a part with both.
 
-Tests run the bold ones, and as many others as it takes for every two parts to meet, in one process on small images
-(`tests/golden`, `tests/controllers/test_compositions.py`): this shows that the parts fit, not that they help. A
-composition adds up what leaves a site: `fdg explain fedomg+ga+dim`.
+Tests run the bold ones by night, in one process on small images, and build the others
+(`tests/controllers/test_every_method.py`): this shows that the parts fit, not that they help. A composition adds up
+what leaves a site: `fdg explain fedomg+ga+dim`.
 
 {tables}
 
