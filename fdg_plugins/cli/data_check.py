@@ -164,8 +164,6 @@ def _show_duplicates(files: Iterable[tuple[str, str, str]]) -> None:
     for group in groups[:SHOWN]:
         names = [file if file.startswith(f"{domain}/") else f"{domain}: {file}" for domain, file in group]
         say(f"  {' = '.join(names)}")
-    if len(groups) > SHOWN:
-        say(f"  ... and {len(groups) - SHOWN:,} more")
 
 
 def _sheets(place: Place, looks: Mapping[str, Look], folder: Path) -> Iterator[tuple[Path, bytes]]:

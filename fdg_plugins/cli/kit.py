@@ -118,11 +118,9 @@ def site(
 
 def _check_domain(domain: str, entry: Mapping[str, Any]) -> None:
     root = Path(entry.get("data_root") or "/dev/null")
-    if not root.is_dir() or "dataset_file" in entry or (root / domain).is_dir():
-        return
     there = [spec for spec in DATASETS.all() if spec.needs_data_root and (root / spec.folder).is_dir()]
     known = [name for spec in there for name in spec.domains]
-    if known and domain not in known:
+    if known and domain not in known and "dataset_file" not in entry and not (root / domain).is_dir():
         raise SettingsError(f"--domain is {domain!r}, which no data set in {root} has; {did_you_mean(domain, known)}")
 
 
@@ -209,7 +207,7 @@ def _removed(leftover: Leftover, dry_run: bool) -> tuple[str, str, str, str]:
     elif not dry_run:
         try:
             remove_state(leftover.path)
-        except DataError as error:
-            outcome = f"not removed: {error}"
+        except OSError as error:
+            outcome = f"not removed: {error.strerror}"
     changed = datetime.fromtimestamp(leftover.changed).astimezone().isoformat(sep=" ", timespec="minutes")
     return str(leftover.path), f"{leftover.num_bytes:,}", changed, outcome

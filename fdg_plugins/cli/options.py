@@ -19,7 +19,7 @@ from fdg_plugins.errors import SettingsError, counted, nearest
 from fdg_plugins.lab.sweep.machine import ignored_settings, machine_environment
 from fdg_plugins.lab.sweep.plan import read_settings, split_key
 from fdg_plugins.plugins.files import bring_factory, load_file
-from fdg_plugins.plugins.own_dataset import DatasetRef, read_own_dataset, shorten_names
+from fdg_plugins.plugins.own_dataset import DatasetRef, shorten_names
 
 ProtocolName = Literal[
     "paper", "quick", "fedomg", "fedomg-fl", "fediir", "fediir-many", "feddim", "feddim-many", "feddg-ga"
@@ -139,11 +139,9 @@ def is_own(place: str) -> bool:
 def choose_data(dataset: str | None, data_root: Path | None, fewest: int = FEWEST_DOMAINS) -> ChosenData:
     """Return the data set and data root that the options name; say what a data set of the user's own has.
 
-    ``dataset`` may also be a description in JSON, as a sweep gives it to its runs. Raises ``SettingsError`` for options
-    that exclude each other, ``DataError`` for a folder that is not a data set of at least ``fewest`` domains.
+    Raises ``SettingsError`` for options that exclude each other, ``DataError`` for a folder that is not a data set of
+    at least ``fewest`` domains.
     """
-    if dataset is not None and dataset.startswith("{"):
-        return ChosenData(read_own_dataset(dataset, "--dataset"), data_root)
     if dataset is None or not is_own(dataset):
         return ChosenData(dataset, data_root)
     if data_root is not None and not dataset.endswith(".toml"):

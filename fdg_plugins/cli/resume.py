@@ -22,7 +22,6 @@ from fdg_plugins.lab.engine.run import check_run
 from fdg_plugins.lab.engine.sources import KeptRun, check_same_data, kept_source, read_kept
 from fdg_plugins.lab.sweep.machine import machine_environment
 from fdg_plugins.lab.sweep.run import JOB, listening
-from fdg_plugins.plugins.own_dataset import OwnDataset
 
 
 def resume(
@@ -58,9 +57,6 @@ def resume(
 def _resume_here(folder: Path, data_root: Path | None, with_current_plugin: bool) -> int:
     kept = read_kept(folder)
     environment = machine_environment(os.environ, data_root)
-    if isinstance(kept.dataset, OwnDataset) and "FDG_DATA_ROOT" not in environment:
-        expected = "--data-root DIR, where the images of the run are"
-        raise DataError(field="data root", value=None, expected=f"{expected}, your own {kept.dataset}")
     _renew_plugins(folder / JOB, kept, with_current_plugin)
     source = kept_source(folder, kept, environment)
     data = check_run(source)
@@ -72,10 +68,9 @@ def _resume_here(folder: Path, data_root: Path | None, with_current_plugin: bool
 
 def _renew_plugins(job: Path, kept: KeptRun, with_current: bool) -> None:
     """Raise ``DataError`` for a plug-in file that is no longer as in the run's job; or take the current one there."""
-    pairs = [(Path(file), copy) for file in kept.plugins for copy in job.glob(f"*/custom/{Path(file).name}")]
-    for file, copy in pairs:
-        if not file.is_file() or filecmp.cmp(file, copy, shallow=False):
-            continue
+    there = [Path(file) for file in kept.plugins if Path(file).is_file()]
+    pairs = [(file, copy) for file in there for copy in job.glob(f"*/custom/{file.name}")]
+    for file, copy in (pair for pair in pairs if not filecmp.cmp(*pair, shallow=False)):
         if not with_current:
             expected = "a new run (fdg run), or --with-current-plugin to resume with the file as it is now"
             raise DataError(f"plug-in file {file} differs from the run's copy, expected {expected}.")

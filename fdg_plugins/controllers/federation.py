@@ -211,8 +211,8 @@ class FederationController(Messenger):
         try:
             for folder in folders:
                 remove_state(folder)
-        except DataError as error:  # the run has finished regardless
-            self.warning(str(error))
+        except OSError as error:  # the run has finished regardless
+            self.warning(f"the state of the finished run stays in {error.filename}: {error.strerror}")
 
     def _keep_results(self, run: ServerRun) -> None:
         """Keep the results of a simulation that nobody else keeps, as FLARE will erase the workspace."""

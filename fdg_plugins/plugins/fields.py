@@ -36,10 +36,9 @@ def check_value(name: str, value: Any, kind: Any) -> None:
 
 
 def _check(values: Mapping[str, Any], adapters: Mapping[str, TypeAdapter[Any]], whose: str) -> None:
-    for name, value in values.items():
+    for name in (one for one in values if one in adapters):
         try:
-            if name in adapters:
-                adapters[name].validate_python(value)
+            adapters[name].validate_python(values[name])
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             expected = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")

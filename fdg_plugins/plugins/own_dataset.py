@@ -89,11 +89,9 @@ DatasetRef: TypeAlias = str | OwnDataset
 """What a protocol calls its data set: a name of the catalogue, or the description of a data set of one's own."""
 
 
-def read_own_dataset(value: Mapping[str, Any] | str, origin: str = "dataset") -> OwnDataset:
-    """Return the description in a JSON value, or in its text; raise ``SettingsError`` that names ``origin``."""
+def read_own_dataset(value: Mapping[str, Any], origin: str = "dataset") -> OwnDataset:
+    """Return the description in a JSON value; raise ``SettingsError`` that names ``origin``."""
     try:
-        if isinstance(value, str):
-            return OwnDataset.model_validate_json(value)
         return OwnDataset.model_validate(value)
     except pydantic.ValidationError as error:
         raise SettingsError(f"{origin}: {first_problem(error)}", public=True) from error

@@ -75,12 +75,8 @@ def remove_expired(workspace: Workspace) -> None:
 
 def remove_state(folder: Path) -> None:
     """Remove the folder of a finished run if it exists; a symbolic link in its place is not followed."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise DataError(f"folder {folder} of a finished run cannot be removed: {error.strerror or error}.") from error
 
 
 @contextlib.contextmanager

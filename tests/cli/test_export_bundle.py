@@ -184,6 +184,9 @@ def test_what_has_no_bundle_is_refused(tmp_path: Path, changes: dict[str, Any], 
     check_refusal(export(tmp_path / "run", tmp_path / "bundle"), message)
     finished_run(tmp_path / "other")
     check_refusal(export(tmp_path, tmp_path / "bundle"), "there are 2 finished runs")
+    check_refusal(export(tmp_path / "other", tmp_path), "exists")
+    (tmp_path / "other" / "global_model_selected.safetensors").unlink()
+    check_refusal(export(tmp_path / "other", tmp_path / "bundle"), "kept no")
     assert not (tmp_path / "bundle").exists()
 
 

@@ -71,6 +71,8 @@ def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Pat
     asked = ["site-1", "site-2", "site-3"]
     assert meta["resource_spec"] == {site: {"num_of_gpus": 1, "mem_per_gpu_in_GiB": 8.0} for site in asked}
     assert meta["mandatory_clients"] == asked, "FLARE would start it without a site that has no GPU free"
+    check_refusal(fdg("export", "job", tmp_path / "made", tmp_path, "--set", "name=../copy"), "name")
+    check_refusal(fdg("export", "job", tmp_path / "made", tmp_path / "made"), "outside")
     assert fdg("export", "job", tmp_path / "made", tmp_path, "--set", "name=copy").exit_code == 0
     assert json.loads((tmp_path / "copy" / "meta.json").read_text()) == {**meta, "name": "copy"}
 
