@@ -65,9 +65,7 @@ class ExchangeHost(FLComponent):
 
     def _start(self, fl_ctx: FLContext) -> None:
         register_server_tensors()
-        runner = fl_ctx.get_prop(FLContextKey.RUNNER)
-        if runner is not None:
-            mark_asking_sites(runner)
+        mark_asking_sites(fl_ctx.get_prop(FLContextKey.RUNNER))
 
     def _begin_round(self, fl_ctx: FLContext) -> None:
         weights = (fl_ctx.get_prop(AppConstants.GLOBAL_MODEL) or {}).get(ModelLearnableKey.WEIGHTS)

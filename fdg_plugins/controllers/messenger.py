@@ -140,16 +140,13 @@ class Messenger(Workflow):
         self._failures, self._usable, self.not_finite = {}, Counter(), set()
         requests = [request for request in requests if request.sites]  # for nobody, FLARE would wait until the timeout
         waiting = {site for request in requests for site in request.sites}
-        local, turns = self.local_tasks, 1
-        if local is not None:
-            turns = local.turns(len(waiting))
+        local = self.local_tasks
+        turns = 1 if local is None else local.turns(len(waiting))
         for request in requests:
             self._send(request, waiting, timeout * turns)
         if local is not None:
             local.offer(site for request in requests for site in request.sites)
         given_up = self._wait(patience and replace(patience, seconds=patience.seconds * turns))
-        if local is not None:
-            local.withdraw()
         if self.abort_signal.triggered:
             awaited = ", ".join(sorted(waiting - self._failures.keys())) or "nobody"
             raise Aborted(f"the job was aborted while it waited for {awaited}.")

@@ -134,9 +134,8 @@ class Rounds:
             patience = StragglerTimeout(self.protocol.patience, self.protocol.min_sites, task)
         failures = self.messenger.ask(requests, self.protocol.task_timeout, patience)
         self.sender.note(tuple(site for request in requests for site in request.sites), failures)
-        for site, reason in sorted(self.messenger.departed.items()):
-            if site in self.record.census:
-                self.record.left_out.setdefault(site, f"takes no further part: {reason}")
+        for site in sorted(self.messenger.departed.keys() & self.record.census):
+            self.record.left_out.setdefault(site, f"takes no further part: {self.messenger.departed[site]}")
         before = f"{task}: " if task in (TASK_STATISTICS, TASK_PROBE) else ""
         self.answers.failures |= {site: f"{before}{reason}" for site, reason in failures.items()}
 

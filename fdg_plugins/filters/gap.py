@@ -8,6 +8,7 @@ It reveals the difference of two losses on the site's data.
 """
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -137,12 +138,10 @@ class GapCheckFilter(Filter):
 def _read_gap(meta: dict[str, Any]) -> float:
     # No loss is negative, so a gap of losses is at most the loss of the received model; a gap of scores is at most 1.
     gap, highest = meta[META_GAP], LARGEST_GAP
-    try:
+    with suppress(DataError):  # the report is refused where it is read
         received, _ = _compared(TrainReport.read(meta.get(META_REPORT), "report", DataError))
         if received is not None and not math.isnan(received.loss):
             highest = min(LARGEST_GAP, max(1.0, received.loss))
-    except DataError:  # the report is refused where it is read
-        pass
     if not is_number(gap) or not -LARGEST_GAP <= gap <= highest:
         expected = f"a number from {-LARGEST_GAP:g} to {highest:g}; its weight stays"
         raise ContributionError(field="gap", value=gap, expected=expected)

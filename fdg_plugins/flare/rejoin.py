@@ -143,9 +143,7 @@ def _set_participants(engine: Any, job: Job, participants: Mapping[str, Client])
 def _start(engine: Any, found: Return, fl_ctx: FLContext) -> None:
     """Deploy the job to the site and start it there, as FLARE's scheduler and ``JobRunner`` do when a job starts."""
     job, site, token = found.job, found.client.name, found.client.token
-    app = next((app for app, sites in job.get_deployment().items() if {site, ALL_SITES} & {*names_in(sites)}), None)
-    if app is None:
-        raise Refused("the job is not for it.")
+    app = next(app for app, sites in job.get_deployment().items() if {site, ALL_SITES} & {*names_in(sites)})
     needed = fetch("get_resource_manager_spec")({**job.meta, JobMetaKey.RESOURCE_SPEC.value: job.resource_spec}, site)
     enough, reservation = engine.check_client_resources(job, {site: needed}, fl_ctx).get(site, (False, ""))
     if not enough:

@@ -103,9 +103,6 @@ def tensors_in_files(engine: Any, enabled: bool, job: str) -> Iterator[Path | No
 
     Yields None if not ``enabled``. The folder is always removed at the end, including files that are still arriving.
     """
-    if not enabled:
-        yield None
-        return
     offload = setup_tensor_disk_offload(engine, enabled, job)
     try:
         yield Path(offload.root_dir) if offload.root_dir else None

@@ -75,14 +75,12 @@ def test_each_wait_lets_one_site_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.events == ["sleeps 0.1", "settled", *turn, "sleeps 0.1", "settled", "photo", "settled"]
 
 
-@pytest.mark.parametrize("how", ["withdraw", "end"])
-def test_what_is_withdrawn_is_not_done(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_new_tasks_take_the_place_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
-    seen.tasks.offer(["photo", "sketch"])
-    seen.tasks.wait(0.1)
-    getattr(seen.tasks, how)()
-    seen.tasks.wait(0.1)
-    assert seen.events == ["photo", "settled", "sleeps 0.1", "settled"]
+    for sites in (["photo", "sketch"], ["art"]):
+        seen.tasks.offer(sites)
+        seen.tasks.wait(0.1)
+    assert seen.events == ["photo", "settled", "art", "settled"]
 
 
 @pytest.mark.parametrize(("at_once", "count", "turns"), [(1, 6, 6), (1, 0, 1), (2, 6, 3), (4, 6, 2), (8, 6, 1)])

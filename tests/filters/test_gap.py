@@ -82,6 +82,8 @@ def test_gap_is_positive_if_the_received_model_is_worse(fl_ctx: FLContext, metri
     assert gap(result((0.125, 0.75), (0.1, 0.9)), fl_ctx, metric) == pytest.approx(-0.125)
     kept = GapReportFilter(metric).process(result(), fl_ctx)
     assert meta_of(kept)[META_REPORT]["keeps_state"] is True
+    refused = GapReportFilter("dice").process(result(), fl_ctx)
+    assert refused.get_return_code() == ReturnCode.EXECUTION_EXCEPTION, "a score that the task does not have"
 
 
 def test_a_loss_that_is_not_finite_gives_no_gap_and_none_in_the_next_round(fl_ctx: FLContext) -> None:

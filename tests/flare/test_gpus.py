@@ -52,3 +52,5 @@ def test_a_wrong_need_is_refused_by_its_field(gpus: Any, memory: Any, without: A
     with pytest.raises(SettingsError) as refused:
         resource_spec(SITES, gpus, memory, without)
     assert refused.value.field == field
+    with pytest.raises(SettingsError):
+        resource_spec(["site.1"], 1, 8)

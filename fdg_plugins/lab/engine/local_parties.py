@@ -99,9 +99,6 @@ class LocalParty(EngineSpec):
     def get_component(self, component_id: str) -> Any:
         return self._components.get(component_id)
 
-    def get_all_components(self) -> dict[str, Any]:
-        return self._components
-
     def nothing(self, *_: Any, **__: Any) -> None:
         """Do nothing: there are no widgets, no network, no streams and no other processes."""
 
@@ -138,9 +135,6 @@ class LocalServer(LocalParty):
 
     def get_participating_clients(self) -> dict[str, Client]:
         return {name: site.client for name, site in self.sites.items()}
-
-    def get_client_from_name(self, client_name: str) -> Client | None:
-        return self.sites[client_name].client if client_name in self.sites else None
 
     def validate_targets(self, target_names: Sequence[str]) -> tuple[list[Client], list[str]]:
         known = [self.sites[name].client for name in target_names if name in self.sites]
@@ -228,9 +222,9 @@ class LocalTasks:
         return max(1, -(-count // self.at_once))
 
     def offer(self, sites: Iterable[str]) -> None:
-        """Signal that there are tasks for ``sites``."""
+        """Signal that there are tasks for ``sites``, and for no others any more."""
         self._sites = tuple(sites)
-        self._offered.extend(self._sites)
+        self._offered = deque(self._sites)
 
     def wait(self, seconds: float) -> None:
         """Let the next sites do their tasks; if all have had their turn, wait so many seconds and begin anew."""
@@ -243,14 +237,8 @@ class LocalTasks:
             self._offered.extend(self._sites)
         self.settle()
 
-    def withdraw(self) -> None:
-        """Signal that no tasks remain."""
-        self._sites = ()
-        self._offered.clear()
-
     def end(self) -> None:
         """Signal that the workflow has ended; sites that still work give up."""
-        self.withdraw()
         if self._threads is not None:
             for site, future in self._working.items():
                 if not future.done():

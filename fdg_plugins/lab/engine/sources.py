@@ -112,10 +112,7 @@ class FolderJob(JobSource):
         """Copy the job, with what it brings in ``custom/``; an app without such a folder gets one with a note."""
         if self._folder.absolute() == folder / JOB:  # that of a run which is resumed
             return
-        try:
-            shutil.copytree(self._folder, folder / JOB, ignore=shutil.ignore_patterns("__pycache__"))
-        except shutil.Error as error:
-            raise DataError(f"job {self._folder} cannot be copied to {folder / JOB}: {error}.") from error
+        shutil.copytree(self._folder, folder / JOB, ignore=shutil.ignore_patterns("__pycache__"))
         for config in (folder / JOB).glob("*/config"):
             add_note(config.with_name("custom"))
 
