@@ -52,6 +52,8 @@ PICTURES: dict[str, Picture] = {
     "counts": counts(),
     "one site": counts(1),
     "reliability": diagrams(),
+    "powers": replace(small_chart(), scale="symlog"),
+    "names": replace(small_chart(), scale="linear", categories=("all", "the extractor alone", "the head alone")),
 }
 
 

@@ -116,7 +116,7 @@ def _draw_chart(chart: Chart) -> Figure:
             axes.axhline(panel.chance, linestyle=CHANCE, color=GREY, linewidth=0.7, zorder=1)
         if chart.is_fraction:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    _set_scale(grid[0], chart, len(grid))
+    _set_scale(figure, grid, chart)
     for axes in grid:  # scaled together
         low, high = axes.get_ylim()
         axes.set_ylim(max(low, chart.bounds[0]), min(high, chart.bounds[1]))
@@ -170,7 +170,8 @@ def _draw_deviation(axes: Axes, line: pd.DataFrame, colour: str, bounds: tuple[f
         axes.errorbar(x, mean, yerr=[mean - low, high - mean], fmt="none", ecolor=colour, capsize=2)
 
 
-def _set_scale(axes: Axes, chart: Chart, panels: int) -> None:
+def _set_scale(figure: Figure, grid: Sequence[Axes], chart: Chart) -> None:
+    axes = grid[0]
     if chart.scale == "rounds":
         axes.xaxis.set_major_locator(MaxNLocator(nbins=TICKS, integer=True))
         return
@@ -181,9 +182,10 @@ def _set_scale(axes: Axes, chart: Chart, panels: int) -> None:
     labels = [chart.categories[int(place)] if chart.categories else f"{place:g}" for place in places]
     axes.set_xticks(places, labels)
     axes.xaxis.set_minor_locator(NullLocator())
-    letters = LETTERS * COLUMN_INCHES / min(2, panels)
-    for each in axes.figure.axes:
-        each.tick_params(axis="x", labelrotation=90 if len("  ".join(labels)) > 0.6 * letters else 0)
+    if len("  ".join(labels)) > 0.6 * LETTERS * COLUMN_INCHES / min(2, len(grid)):
+        figure.set_figheight(figure.get_figheight() + max(map(len, labels)) / LETTERS)
+        for each in grid:
+            each.tick_params(axis="x", labelrotation=90)
 
 
 def _legend(chart: Chart) -> list[Artist]:
