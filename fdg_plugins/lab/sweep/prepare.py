@@ -76,12 +76,12 @@ def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
         settings[name if method is None else f"{canonical_name(method)}:{name}"] = values
     spec = dataset_spec(wanted["dataset"])
     targets = spec.targets if wanted["targets"] == (ALL,) else wanted["targets"]
-    unknown = next((target for target in targets if target not in spec.domains), None)
-    if unknown is not None or not wanted["methods"]:
-        field, expected = "--methods", "at least one for a new sweep, such as --methods fedavg,fedomg"
-        if wanted["methods"]:
-            field, expected = "--targets", f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
-        raise SettingsError(field=field, value=unknown, expected=expected)
+    if not wanted["methods"]:
+        expected = "at least one for a new sweep, such as --methods fedavg,fedomg"
+        raise SettingsError(field="--methods", value=None, expected=expected)
+    for unknown in (target for target in targets if target not in spec.domains):
+        expected = f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
+        raise SettingsError(field="--targets", value=unknown, expected=expected)
     lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
     once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
     return Request.read({**wanted, **once, "settings": settings}, "the request", SettingsError)
