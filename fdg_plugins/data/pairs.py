@@ -78,9 +78,9 @@ def find_data_list(root: Path, spec: SegmentationSpec, domain: str) -> Path | No
     FLARE's prostate example writes those of ``dataset_2D`` as ``datalist_2D/client_<domain>.json``.
     """
     folder = root / spec.folder
-    places = [folder / domain / "dataset.json", folder / f"{domain}.json", folder / f"client_{domain}.json"]
-    if "dataset" in folder.name:
-        places.append(folder.with_name(folder.name.replace("dataset", "datalist")) / f"client_{domain}.json")
+    lists = folder.parent / folder.name.replace("dataset", "datalist")
+    places = [folder / domain / "dataset.json", folder / f"{domain}.json"]
+    places += [place / f"client_{domain}.json" for place in (folder, lists)]
     return next((path for path in places if is_file(path)), None)
 
 

@@ -162,8 +162,6 @@ def deal(count: int, spec: RotatedSpec, domain: str) -> dict[str, int]:
 
 def rotate(images: torch.Tensor, angle: int) -> torch.Tensor:
     """Return ``images: uint8 [N, S, S]``, rotated counter-clockwise by ``angle`` degrees; new corners are black."""
-    if len(images) == 0:
-        return images
     from torchvision.transforms import InterpolationMode
     from torchvision.transforms.v2 import functional
 

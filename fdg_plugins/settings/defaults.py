@@ -139,8 +139,6 @@ def drawn_sites(share: float, sources: int) -> int | None:
     >>> drawn_sites(0.4, 100), drawn_sites(1.0, 100)
     (40, None)
     """
-    if not 0 < share <= 1:
-        raise SettingsError(field="participation", value=share, expected="a share of the sites above 0 and at most 1")
     return None if share == 1 else max(min(2, sources), round(share * sources))
 
 

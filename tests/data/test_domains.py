@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening a domain: what is listed, what is left out, what is refused, and where a site's data root is."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_a_folder_one_level_off_and_an_unexpected_class_are_refused(root: Path) 
         open_photo(root / "pacs")
     (root / "pacs" / "photo" / "zebra").mkdir()
     with refused("folder", "zebra"):
+        open_photo(root)
+    for folder in (root / "pacs" / "photo").iterdir():
+        shutil.rmtree(folder)
+    with refused("folder", "photo"):
         open_photo(root)
 
 

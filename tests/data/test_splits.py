@@ -83,6 +83,8 @@ def test_seed_and_domain_decide_the_parts_of_which_there_are_not_more_than_image
     assert part_of(split, PACS, "photo", (7, 7), seed=1).validation
     with pytest.raises(SettingsError):
         part_of(split, PACS, "photo", (1, 8), seed=1)
+    with pytest.raises(SettingsError):
+        seeded_split(split.test, PACS, "photo", seed=1, max_samples=6)  # of 7 classes
 
 
 SAMPLES = samples_of([12] * 7)

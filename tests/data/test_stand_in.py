@@ -60,6 +60,12 @@ def test_pacs_is_drawn_in_its_layout_and_marked(tmp_path: Path) -> None:
     assert is_stand_in(root, "pacs"), "pacs/ stays marked if it is moved"
 
 
+def test_vessels_are_drawn_in_pairs(tmp_path: Path) -> None:
+    files = files_below(write_stand_in(tmp_path / "drawn", "vessels", images_per_class=1))
+    pairs = {f"vessels/{domain}/{part}/000.png" for domain in VESSELS.domains for part in ("images", "masks")}
+    assert files == {MARKER, f"vessels/{MARKER}", *pairs}
+
+
 def test_celeba_is_drawn_with_its_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_in, "PORTRAITS", FEW)
     root = find_data_root("celeba", None, tmp_path)
