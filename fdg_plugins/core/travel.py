@@ -90,9 +90,8 @@ def with_fixed(rules: Rules, fixed: Collection[str], trainable: Collection[str],
     ``trainable``: the names of the trainable parameters. Raises ``SettingsError`` if one that is fixed is personal, or
     if none that is shared is left.
     """
-    for name in rules.names(Rule.PERSONAL):
-        if name in fixed:
-            _refuse(f"makes {name!r} personal, which {setting} never trains, expected one of what it trains")
+    if untrained := [name for name in rules.names(Rule.PERSONAL) if name in fixed]:
+        _refuse(f"makes {untrained[0]!r} personal, which {setting} never trains, expected one of what it trains")
     found = {name: Rule.FROZEN if name in fixed else rule for name, rule in rules.of.items()}
     if not any(found[name] is Rule.SHARED for name in trainable):
         _refuse(f"and {setting} leave no trainable parameter to share, expected at least one")

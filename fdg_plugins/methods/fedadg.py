@@ -158,9 +158,9 @@ class LocalSmoothed(LocalObjective):
     ) -> torch.Tensor:
         """Return the smoothed cross entropy of features ``[B, D]``, from logits in float32."""
         logits = model.classifier(features).float()
-        if self.smoothing == 0:
-            return self.task.loss(logits, labels)
         of_label = self.task.loss(logits, labels)
+        if self.smoothing == 0:
+            return of_label
         of_others = -logits.log_softmax(dim=1).sum(dim=1).mean() - of_label
         return (1 - self.smoothing) * of_label + self.smoothing / max(logits.shape[1] - 1, 1) * of_others
 

@@ -45,6 +45,14 @@ def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
         assert inner_product(torch.full((9,), 300.0, dtype=dtype), torch.full((9,), 300.0, dtype=dtype)) == 9 * 300.0**2
 
 
+def test_updates_of_different_names_or_shapes_are_refused() -> None:
+    for other in ({"b": torch.ones(2)}, {"a": torch.ones(3)}):
+        with pytest.raises(ValueError, match="differ"):
+            gram_matrix([{"a": torch.ones(2)}, other])
+    with pytest.raises(ValueError, match="shapes"):
+        combine(torch.ones(2), [torch.ones(2), torch.ones(3)])
+
+
 def test_a_combination_keeps_dtype_and_shape_and_adds_in_float64() -> None:
     for dtype in DTYPES:
         tensors = [vector.view(4, 25) for vector in vectors(100, count=5, dtype=dtype)]
