@@ -190,3 +190,8 @@ def test_a_check_that_fails_is_a_problem_and_costs_no_other(monkeypatch: pytest.
     assert (found["weights"].status, found["data"].status) == (Status.PROBLEM, Status.PROBLEM)
     assert {"python", "cores", "variables"} <= {*found}
     assert command == f"fdg run fedomg --dataset {tmp_path}"
+    for folder in ("a/x", "a/y", "b/x", "b/y", "c/x"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.png").touch()
+    assert [one.status for one in machine.check_own_data(tmp_path)] == [Status.OK, Status.WARNING]
+    assert next(machine.check_disks(tmp_path / "a" / "x" / "1.png" / "cache")).status is Status.PROBLEM

@@ -109,6 +109,7 @@ LIES: dict[str, Change] = {
     "a matrix of another size": lambda told: told["counts"].update(confusion=(1, 2)),
     "classes that are there and withheld": without_class,
     "a class that is not there": lambda told: told.update(withheld=(7,)),
+    "a class twice": lambda told: told.update(withheld=(1, 1)),
     "a loss": lambda told: told.update(loss=0.5),
 }
 

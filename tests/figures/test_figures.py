@@ -17,7 +17,7 @@ from fdg_plugins.lab.analysis.figures.charts import AVERAGE, over_seeds, sources
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.record.round_record import Method
 from fdg_plugins.tasks.counts import pack
-from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, fedomg
+from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, census_reply, fedomg
 from tests.figures.figure_stubs import Site, figure_run, judged, one_round, with_accuracy
 
 KAPPAS = {0.1: (0.5, 0.6), 0.3: (0.7, 0.9)}
@@ -195,6 +195,16 @@ def test_sensitivity_to_settings_of_the_protocol_and_its_scales() -> None:
     chart = chart_of([with_accuracy(fedomg(rescale=value), 0.5 + value / 10) for value in (True, False)])
     assert chart.categories == ("False", "True")
     assert list(chart.numbers()["rescale"]) == ["False", "True"]
+
+
+def test_a_divided_domain_has_the_images_of_each_class_at_its_sites() -> None:
+    with pytest.raises(SettingsError):
+        make_pictures("partition", [figure_run(protocol={"partition": "dirichlet"})])
+    census = {site: census_reply(site, split=f"pacs/iid@0/part{site[-1]}of2") for site in ("art-1", "art-2")}
+    run = figure_run(target="art-2", domains={site: site for site in census}, census=census)
+    run.record.protocol = run.record.protocol.model_copy(update={"partition": "dirichlet"})
+    (picture,) = make_pictures("partition", [run])
+    assert picture.frame["images"].sum() == sum(census["art-1"].class_counts)
 
 
 def test_varied_settings() -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from torchvision.models import ResNet
 from torchvision.models.resnet import BasicBlock
 
+from fdg_plugins.errors import SettingsError
 from fdg_plugins.models import ExtractorClassifier, Network
 from fdg_plugins.models.adapters import adapter_names, add_adapters
 from tests.tiny_networks import tiny_convnext, tiny_resnet, tiny_vit
@@ -67,6 +68,11 @@ def test_a_linear_layer_with_an_adapter_has_the_weight_of_the_paper() -> None:
     weight = state["extractor.0.base_layer.weight"] + second @ first
     expected = inputs @ weight.T + state["extractor.0.base_layer.bias"]
     torch.testing.assert_close(model.features(inputs), expected)
+
+
+def test_a_network_without_a_layer_for_adapters_is_refused() -> None:
+    with pytest.raises(SettingsError):
+        adapted(ExtractorClassifier(nn.Flatten(), nn.Linear(4, CLASSES)), image_shape=(4,))
 
 
 def test_gradients_reach_adapters_and_head_alone(plain: ExtractorClassifier) -> None:

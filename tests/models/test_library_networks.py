@@ -15,7 +15,7 @@ from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_mod
 from fdg_plugins.models.efficientnet_lite import EfficientNetLite0, by_our_names, packaged_weights
 from fdg_plugins.models.monai_networks import monai_definition
 from fdg_plugins.models.pretrained import load_pretrained
-from fdg_plugins.models.torchvision_networks import imagenet_file_name
+from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
 from tests.tiny_networks import tiny_vit
 
 # Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
@@ -110,6 +110,8 @@ def test_positions_are_interpolated_to_the_size_of_the_images_and_the_class_toke
     corners = given[positions][0, 1:].view(4, 4, 16)[::3, ::3].reshape(4, 16)
     torch.testing.assert_close(taken[positions][0, 1:], corners)
     assert all(torch.equal(taken[name], given[name]) for name in taken if name != positions)
+    odd = {positions: torch.zeros(1, 3, 16)}  # of no square grid
+    assert torch.equal(resize_positions(odd, taken)[positions], odd[positions])
 
 
 DENSE = ("monai_unet", "monai_basic_unet", "monai_dynunet")
@@ -165,7 +167,6 @@ def test_a_file_of_monais_network_is_taken_without_a_head_that_does_not_fit(tmp_
 MEAN, DEVIATION = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", [64, 97])
 def test_efficientnet_lite0_is_timms(side: int) -> None:
     timm = pytest.importorskip("timm")

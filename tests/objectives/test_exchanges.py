@@ -21,6 +21,7 @@ from fdg_plugins.methods.scaffold import ControlExchange, SCAFFOLDObjective
 from fdg_plugins.methods.stablefdg import StyleExchange
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import Exchange, SiteFacts, SiteRound, Trained
+from fdg_plugins.objectives.exchange import PayloadValidator, check_counts
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.results import make_update
@@ -156,6 +157,11 @@ def test_a_malformed_report_or_update_is_refused_by_its_site() -> None:
         of_round.exchange.finish({})
         with pytest.raises(ContributionError):  # no round asks for one
             of_round.accept("site-3", CLASS_REPORT, UPDATE)
+    facts, validator = SiteFacts(2, 2.0, RATE, 10, (3, 8)), PayloadValidator("site-3", ContributionError)
+    check_counts(validator, torch.tensor([3, 7]), facts)
+    for counts in ([3, 8], [4, 6]):  # of which not all are told, and more of a class than there are
+        with pytest.raises(ContributionError):
+            check_counts(validator, torch.tensor(counts), facts)
 
 
 FAST = 0.25

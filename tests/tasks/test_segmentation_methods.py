@@ -151,3 +151,5 @@ def test_what_needs_one_class_per_image_or_the_spectrum_of_a_volume_is_refused(n
     protocol = Protocol(dataset=dataset, target="drive", task="segmentation", objective={"name": name})
     with pytest.raises(SettingsError):
         check_fit(protocol, FedAvgAggregator())
+    with pytest.raises(SettingsError):
+        check_fit(Protocol(target="photo", task="multilabel", objective={"name": "dim"}), FedAvgAggregator())
