@@ -101,7 +101,8 @@ def with_fixed(rules: Rules, fixed: Collection[str], trainable: Collection[str],
 def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, Rule]:
     found = dict.fromkeys(names, Rule.SHARED)
     for rule, pattern in ((Rule(rule), pattern) for rule, patterns in travels.items() for pattern in patterns):
-        matched = [name for name in names if _matches(pattern, name)]
+        stem = f"{pattern.rstrip('.')}."
+        matched = [name for name in names if f"{name}.".startswith(stem) or fnmatchcase(name, pattern)]
         if not matched:
             _refuse(f"has the pattern {shorten(pattern)}, which names nothing of the network")
         for name in matched:
@@ -109,10 +110,6 @@ def _by_patterns(travels: Mapping[str, Sequence[str]], names: Sequence[str]) -> 
                 _refuse(f"makes {name!r} both personal and frozen, expected one of them")
             found[name] = rule
     return found
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return name == pattern or name.startswith(f"{pattern.rstrip('.')}.") or fnmatchcase(name, pattern)
 
 
 def _refuse(reason: str) -> None:

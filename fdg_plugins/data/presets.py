@@ -83,7 +83,7 @@ class Preset:
         if not only_crop:
             steps += [transforms.RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(dims)]
             steps += [transforms.RandRotate90d(BOTH, prob=0.75, max_k=3, spatial_axes=(0, 1))] * self.turns
-        return transforms.Compose([*steps, transforms.Lambdad(BOTH, _plain, track_meta=False)])
+        return transforms.Compose([*steps, transforms.EnsureTyped(BOTH, track_meta=False)])
 
 
 PRESETS = {
@@ -124,10 +124,6 @@ def standardised(image: torch.Tensor) -> torch.Tensor:
         if foreground.size:
             channel[marked] = (foreground - foreground.mean()) / (float(foreground.std()) or 1.0)
     return torch.from_numpy(values)
-
-
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor.as_tensor() if hasattr(tensor, "as_tensor") else tensor).contiguous()
 
 
 # --- files ---
