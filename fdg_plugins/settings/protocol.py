@@ -180,7 +180,10 @@ class Protocol(pydantic.BaseModel):
     @classmethod
     def _from_text(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
         if isinstance(value, str) and value.lstrip().startswith("{"):
-            value = json.loads(value)
+            try:
+                value = json.loads(value)
+            except RecursionError as error:
+                raise ValueError("it is nested too deeply") from error
         if info.field_name == "dataset" and isinstance(value, Mapping):
             return read_own_dataset(value)
         return {"name": value} if info.field_name == "objective" and isinstance(value, str) else value
