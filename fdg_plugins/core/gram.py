@@ -83,6 +83,8 @@ def _add_products(total: torch.Tensor, updates: Sequence[Update], right: Right) 
 
 
 def _segments(updates: Sequence[Update]) -> Iterator[_Segment]:
+    if not updates:
+        return
     for first, others in aligned(updates[0], updates[1:]):
         values = [flattened(tensor) for tensor in (first, *others)]
         length = first.shape.numel()

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from fdg_plugins.controllers.run_files import ServerRun
 from fdg_plugins.data import PACS, SharedDomains
 from fdg_plugins.executors.work import SiteWork
 from fdg_plugins.lab.engine.one_process import OneProcessJob
 from fdg_plugins.recipes import METHODS, make_recipe
-from fdg_plugins.record.checkpoint import Checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, RESULTS_FILE, SELECTED_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
 from tests.conftest import write_domain
@@ -115,19 +115,20 @@ def execute(name: str, folder: Path) -> dict[str, str]:
     make_recipe(method, dataset, name="job", **settings).export(str(folder))
     states: dict[int, str] = {}
     dies = resumed = name.startswith(RESUMED)
-    write = Checkpoint.write
+    save = ServerRun.save
 
-    def watched(self: Checkpoint, *arguments: Any, **named: Any) -> None:
+    def watched(self: ServerRun) -> None:
         nonlocal dies
-        write(self, *arguments, **named)
-        state = [self.aggregator, self.exchange, tensors_hash(dict(self.exchange_tensors))]
+        save(self)
+        exchange = (None, {}) if self.exchange is None else (self.exchange.state(), self.exchange.learned)
+        state = [self.aggregator.state(), exchange[0], tensors_hash(dict(exchange[1]))]
         states[len(self.record.rounds)] = text_hash(state)
         if dies and len(self.record.rounds) == ROUNDS - 1:
             dies = False
             raise ServerKilled
 
     workspace = folder / "workspace"
-    with mock.patch.object(Checkpoint, "write", watched), mock.patch.dict(os.environ, FDG_STATE=str(folder / "state")):
+    with mock.patch.object(ServerRun, "save", watched), mock.patch.dict(os.environ, FDG_STATE=str(folder / "state")):
         if resumed:
             with suppress(ServerKilled):
                 OneProcessJob(folder / "job", folder / "killed", SiteWork(SharedDomains())).run()
