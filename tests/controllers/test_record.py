@@ -58,6 +58,13 @@ def test_means_are_over_domains_in_any_order_of_answers() -> None:
     assert run_record().add_evaluation(0, dict(reversed(answers.items()))).model_dump_json() == made.model_dump_json()
 
 
+def test_own_models_are_pooled_over_samples_and_meaned_over_domains() -> None:
+    own = {"cartoon": evaluation(0.2, count=30), "photo-1": evaluation(0.8), "photo-2": evaluation(0.6)}
+    made = run_record().add_evaluation(0, scores(0.1, 0.1, 0.1), personal=own).personal
+    assert made is not None
+    assert (made.pooled, made.source_mean) == pytest.approx(((6 + 8 + 6) / 50, (0.2 + 0.7) / 2))
+
+
 def test_a_part_of_the_held_out_sites_gives_no_score_of_the_target_and_wins_no_oracle() -> None:
     record = run_record()
     record.held_out = ("sketch", "sketch-2")
