@@ -264,25 +264,22 @@ class RunRecord(Recorded):
 
         The earliest model wins a tie.
         """
-        on_target = {one.after_round: self._on_target(one) for one in self.standing}
-        judged = [one for one in self.standing if on_target[one.after_round] is not None]
-        chosen = {
-            "last": next(reversed(self.standing), None),
-            "source_validation": self._selected(),
-            "oracle": max(
-                judged, key=lambda one: self.selecting.goodness(on_target[one.after_round] or 0.0), default=None
-            ),
-        }
+        standing, goodness = self.standing, self.selecting.goodness
+        scores = [(score, one) for score, one in zip(self._on_target(), standing, strict=True) if score is not None]
+        _, best = max(scores, key=lambda pair: goodness(pair[0]), default=(0.0, None))
+        chosen = {"last": next(reversed(standing), None), "source_validation": self._selected(), "oracle": best}
         return [
             Choice.model_validate({"rule": rule, "after_round": model.after_round, "file": files.get(rule)})
             for rule, model in chosen.items()
             if model is not None
         ]
 
-    def _on_target(self, evaluation: EvaluationRecord) -> float | None:
+    def _on_target(self) -> list[float | None]:
+        """Return the selecting score of each standing model on the held-out domain."""
         if self.selecting == self.score:
-            return evaluation.target
-        return evaluation.derived.get(self.selecting.name, {}).get(self.protocol.target)
+            return [one.target for one in self.standing]
+        name, target = self.selecting.name, self.protocol.target
+        return [one.derived.get(name, {}).get(target) for one in self.standing]
 
     @cached_property
     def _selection(self) -> Selection:
