@@ -82,7 +82,8 @@ class Preset:
             steps += [transforms.SpatialPadd(BOTH, sides), transforms.RandCropByPosNegLabeld(BOTH, **around)]
         if not only_crop:
             steps += [transforms.RandFlipd(BOTH, prob=0.5, spatial_axis=axis) for axis in range(dims)]
-            steps += [transforms.RandRotate90d(BOTH, prob=0.75, max_k=3, spatial_axes=(0, 1))] * self.turns
+        if self.turns and not only_crop:
+            steps.append(transforms.RandRotate90d(BOTH, prob=0.75, max_k=3, spatial_axes=(0, 1)))
         return transforms.Compose([*steps, transforms.EnsureTyped(BOTH, track_meta=False)])
 
 

@@ -41,11 +41,9 @@ def federated_name(method: Method) -> str:
     named by its class, a weighting or objective by the name in the record: ``fedomg+root``. So a run of a plug-in that
     is not loaded never has the name of a published method.
     """
-    made = Composition(method.aggregator)
-    for record in METHODS.loaded():
-        if record.aggregator is not None and record.aggregator.__name__ == method.aggregator:
-            made = published()[record.key]
-            break
+    aggregators = {one.aggregator.__name__: one.key for one in METHODS.loaded() if one.aggregator is not None}
+    key = aggregators.get(method.aggregator)
+    made = Composition(method.aggregator) if key is None else published()[key]
     name, _ = read_spec("weighting", method.settings.get("weighting", ""))
     known = (one.part_name for one in METHODS.loaded() if one.weighting is not None and name in one.names)
     weighting = next(known, None if name in {"", *PLAIN_WEIGHTINGS} else name)

@@ -293,7 +293,8 @@ class RunRecord(Recorded):
         """
         standing, last = self.standing, self._selection
         if last.among != standing[: len(last.among)]:  # a model was undone
-            vars(last).update(vars(Selection()))
+            del self._selection
+            last = self._selection
         better = self.selecting.goodness
         for evaluation, known in self._known_scores(standing[len(last.among) :], last.known):
             # Nothing that is known is forgotten, so the later model has a score of each site of the best one.

@@ -119,11 +119,11 @@ def final_table(record: RunRecord) -> str:
     ]
     if record.selecting != record.score:
         lines.append(f"Models are selected by {record.selecting.title}.")
-    last = next(reversed(record.standing), None)
-    counts = {} if last is None else record.counts_by_domain(last.sites)
-    for domain, sums in ({} if last is None else record.sums_by_domain(last.sites)).items():
-        if remarks := record.task.remarks(sums, counts.get(domain, {}), record.classes):
-            lines.append(f"{domain}, last model: {'; '.join(remarks)}.")
+    for last in record.standing[-1:]:
+        counts = record.counts_by_domain(last.sites)
+        for domain, sums in record.sums_by_domain(last.sites).items():
+            if remarks := record.task.remarks(sums, counts.get(domain, {}), record.classes):
+                lines.append(f"{domain}, last model: {'; '.join(remarks)}.")
     if any(evaluation.personal is not None for evaluation in record.evaluations):
         lines.append("Personal: each site's own model on its validation split. The target has none.")
     if (idle := unchanged(record)) is not None:

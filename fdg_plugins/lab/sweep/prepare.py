@@ -79,9 +79,9 @@ def make_request(asked: Mapping[str, Any], earlier: Request | None) -> Request:
     if not wanted["methods"]:
         expected = "at least one for a new sweep, such as --methods fedavg,fedomg"
         raise SettingsError(field="--methods", value=None, expected=expected)
-    for unknown in (target for target in targets if target not in spec.domains):
+    if unknown := [target for target in targets if target not in spec.domains]:
         expected = f"all, or domains of {spec.name}: {', '.join(spec.domains)}"
-        raise SettingsError(field="--targets", value=unknown, expected=expected)
+        raise SettingsError(field="--targets", value=unknown[0], expected=expected)
     lists = {"methods": map(canonical_name, wanted["methods"]), "targets": targets, "seeds": wanted["seeds"]}
     once = {name: tuple(dict.fromkeys(values)) for name, values in lists.items()}
     return Request.read({**wanted, **once, "settings": settings}, "the request", SettingsError)
