@@ -55,8 +55,8 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session(venv_backend="uv")
 def newest(session: nox.Session) -> None:
-    """Run the quick tests with the newest versions of the dependencies."""
-    session.install("--upgrade", "--editable", ".[dev]", "pip")  # tests install a plug-in by pip
+    """Run the quick tests with the newest versions of the dependencies, in random order."""
+    session.install("--upgrade", "--editable", ".[dev]", "pytest-randomly", "pip")  # tests install a plug-in by pip
     session.run(*PYTEST, *BY_FILE, "-m", QUICK, env=WRITES_BYTECODE)
 
 

@@ -136,7 +136,7 @@ spoilers: st.SearchStrategy[Spoiler] = st.one_of(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> tuple[FedOMGAggregator, FLContext]:
     """An aggregator in round 4 with two good contributions, and the context that its filters see."""
     aggregator = FedOMGAggregator(weighting={"name": "ga"})
