@@ -60,7 +60,16 @@ def newest(session: nox.Session) -> None:
     session.run(*PYTEST, *BY_FILE, "-m", QUICK, env=WRITES_BYTECODE)
 
 
-@nox.session
+@nox.session(venv_backend="uv")
+def next_flare(session: nox.Session) -> None:
+    """Run the quick tests and those of federations with FLARE's newest pre-release, whatever this package admits."""
+    session.install("--editable", ".[dev]", "pip", "--constraint", "constraints.txt")
+    session.install("--upgrade", "--prerelease", "allow", "--no-deps", "nvflare")
+    session.run(*PYTEST, *BY_FILE, "-m", QUICK, env=WRITES_BYTECODE)
+    session.run(*PYTEST, *BY_FILE, "-m", "federation and not nightly", env=WRITES_BYTECODE)
+
+
+@nox.session(venv_backend="uv")
 def trackers(session: nox.Session) -> None:
     """Run the tests of MLflow and Weights & Biases, which want an older gunicorn than the constraints have."""
     session.install("--editable", ".[test]", "mlflow>=2.16", "wandb>=0.19")
