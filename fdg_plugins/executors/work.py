@@ -121,6 +121,7 @@ class SiteWork:
         self._shared = shared
         self._sessions: dict[str, SiteSession] = {}  # by site
         self._networks: SharedNetworks | None = None
+        self._protocol: Protocol | None = None  # of all sites, which each receive a copy of their own
         self._threads = torch.get_num_threads()  # at most, of a site that has no number itself
 
     def do_work(
@@ -151,6 +152,7 @@ class SiteWork:
             raise SettingsError("the site forbids the evaluation of finished models (evaluates).", public=True)
         admit(protocol.uses, protocol.plugins, order.custom, config.allowed_plugins)
         config = config if config.threads else config.model_copy(update={"threads": self._threads})
+        self._protocol = protocol = self._protocol if self._protocol == protocol else protocol
         opened = self._sessions.get(order.site)
         if self._shared is None:
             self._sessions.clear()  # before the data of another site are opened
