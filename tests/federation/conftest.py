@@ -31,7 +31,7 @@ from fdg_plugins.lab.sweep.run import DAEMON_SCRIPT
 from tests.cli.commands import fdg
 from tests.federation.bare_environment import make_bare_environment
 from tests.finished_runs import record_in
-from tests.processes import NVFLARE, Done, command_line, execute, shell
+from tests.processes import Done, command_line, execute, shell
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = Path(sys.executable).parent
@@ -92,18 +92,14 @@ class Federation:
         self.sites = list(PACS.domains)
 
     def control(self, command: str, *arguments: object) -> Done:
-        words = [str(self.commands / "fdg"), "poc", command, str(self.folder)]
-        return self._run([*words, *map(str, arguments)])
+        words = (self.commands / "fdg", "poc", command, self.folder, *arguments)
+        return execute(*words, folder=self.folder.parent, env=self.environment)
 
     def start(self) -> Done:
         return self.control("start", "--port", self.ports[0], "--data-root", self.data_root)
 
-    def nvflare(self, person: str, *arguments: str) -> Done:
-        kit = self.folder / f"{person}@fdg.example"
-        return self._run([NVFLARE, "job", *arguments, "--startup-kit", str(kit)])
-
     def session(self, person: str) -> Session:
-        """Return a session of ``person`` with the server; the command line takes seconds to make one each time."""
+        """Return a session of ``person`` with the server, which takes seconds to make."""
         if person not in self._sessions:
             name = f"{person}@fdg.example"
             self._sessions[person] = new_secure_session(name, str(self.folder / name), timeout=LOGIN_TIMEOUT_S)
@@ -121,9 +117,6 @@ class Federation:
         home = self.folder.parent / "home"  # in which FLARE's tools keep a registry of kits
         home.mkdir(exist_ok=True)
         return {**clean, "HOME": str(home), **self.plugins}
-
-    def _run(self, words: list[str]) -> Done:
-        return execute(*words, folder=self.folder.parent, env=self.environment)
 
     def meta(self, job: str) -> dict[str, Any]:
         """Return what the server's store holds of a job."""
@@ -156,9 +149,7 @@ class Federation:
         """Return the record of a job that must end well; its result is downloaded to ``folder``."""
         ended = self.wait_for(job)
         assert ended.status == "FINISHED:COMPLETED", ended.log[-3000:]
-        shutil.rmtree(folder, ignore_errors=True)
-        downloaded = self.nvflare("lead", "download", job, "-o", str(folder))
-        assert downloaded.returncode == 0, downloaded.stdout
+        self.session("lead").download_job_result(job, str(folder))
         return record_in(folder)
 
     def wait_until_running(self, job: str, text: str) -> None:

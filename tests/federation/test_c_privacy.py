@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.audit.file import read_audit
-
-from .conftest import PROTOCOL, Federation, local_files
+from tests.federation.conftest import PROTOCOL, Federation, local_files
 
 LIMITS = {"clip_norm": 0.5, "noise_multiplier": 8.0, "max_epsilon": 1000.0}
 FILTER = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": LIMITS}

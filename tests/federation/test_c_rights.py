@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
+from tests.federation.conftest import Federation, change_protocol, until
 from tests.processes import command_line
-
-from .conftest import Federation, change_protocol, until
 
 
 def test_job_with_code_is_refused(federation: Federation, job: Path) -> None:

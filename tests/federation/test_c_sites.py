@@ -7,11 +7,10 @@ from pathlib import Path
 
 import psutil
 
+from tests.federation.conftest import Federation, change_protocol, until
 from tests.processes import WORKER, command_line
 
-from .conftest import Federation, change_protocol, until
-
-ROUNDS = 9
+ROUNDS = 8
 PATIENCE = 40  # seconds, for a training process that starts anew on a busy machine
 
 
@@ -35,21 +34,13 @@ def test_accidents_cost_their_site_alone(federation: Federation, job: Path, tmp_
     worker.suspend()
     until(lambda: f"round 4/{ROUNDS} | sites 2/3" in federation.log(job=run), "the round did not go on")
     worker.resume()
-    until(lambda: any(trains(number)() for number in (6, 7)), "photo was not back")
-    audit = federation.folder / "photo" / "fdg_audit.jsonl"
-    kept = audit.rename(audit.with_suffix(".kept"))
-    try:
-        audit.symlink_to("/dev/full")
-        record = federation.record_of(run, tmp_path / "result")
-    finally:
-        audit.unlink()
-        kept.rename(audit)
+    record = federation.record_of(run, tmp_path / "result")
     reasons = {one.round: one.failures["photo"] for one in record.rounds if "photo" in one.failures}
     assert "SIGKILL" in reasons.pop(2)
     assert reasons.pop(4) == f"did not answer within {PATIENCE} s after 2 others had."
-    assert "No space left on device" in reasons[ROUNDS]
     assert {"photo" in record.rounds[number - 1].sites for number in (1, 3)} == {True}, "a crash costs one round"
     assert len(record.rounds) == ROUNDS
+    assert "photo" in record.rounds[-1].sites
     for finished in record.rounds:
         assert finished.aggregation is not None
         assert {"cartoon", "sketch"} <= set(finished.sites)

@@ -4,8 +4,7 @@
 from pathlib import Path
 
 from fdg_plugins.lab.poc.processes import start_participant
-
-from .conftest import PROTOCOL, Federation, change_protocol, export, kill, until
+from tests.federation.conftest import PROTOCOL, Federation, change_protocol, export, kill, until
 
 # While a site is lost a round lasts at least 5 s, the lead time; the start of its processes takes some of them.
 ROUNDS = 30

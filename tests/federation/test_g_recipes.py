@@ -18,10 +18,9 @@ import pytest
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
 from tests.cli.commands import fdg
+from tests.federation.conftest import JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 from tests.finished_runs import record_in
 from tests.processes import NVFLARE, command_line, printed_by
-
-from .conftest import JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 
 SITES = ("site-1", "site-2", "site-3")
 DOMAINS = ("angle_0", "angle_15", "angle_30")

@@ -16,10 +16,9 @@ from fdg_plugins.lab.poc.processes import launched, participant_environment, sta
 from fdg_plugins.lab.sweep.machine import ONE_PROCESS
 from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import LAST_FILE
+from tests.federation.conftest import PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 from tests.finished_runs import same_models
 from tests.processes import printed_by
-
-from .conftest import PROTOCOL, ROOT, Federation, edit_json, free_ports, own_settings
 
 pytestmark = pytest.mark.nightly  # in a federation of its own
 

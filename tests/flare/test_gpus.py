@@ -2,11 +2,13 @@
 """GPUs of provisioned sites, by FLARE's own resource manager and consumer: what kits lend, and what jobs ask for."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.resource_consumers.gpu_resource_consumer import GPUResourceConsumer
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from nvflare.utils.job_launcher_utils import get_resource_manager_spec, validate_portable_resource_spec
 
@@ -33,6 +35,9 @@ def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits(
     assert [enough for enough, _ in tokens] == [True, True, False], "8 and 8 of 16 GiB, and nothing for a third"
     held = [manager.allocate_resources(need, token, context) for _, token in tokens[:2]]
     assert held == [{0: 8.0}, {0: 8.0}], "both on the one GPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which FLARE's consumer sets, too
+    GPUResourceConsumer().consume(held[0])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
     manager.free_resources(held[0], tokens[0][1], context)
     assert manager.check_resources(need, context)[0], "the job that ended has made room"
 
