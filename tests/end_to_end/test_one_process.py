@@ -17,9 +17,7 @@ from fdg_plugins.recipes import make_recipe
 from fdg_plugins.record.run_files import RESULTS_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import read_json
 from tests.finished_runs import same_models
-from tests.processes import WORKER, command_line
-
-from .conftest import Simulator
+from tests.processes import NVFLARE, WORKER, command_line, printed_by
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_fdg_variables")]
 
@@ -55,17 +53,15 @@ def without_times(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", [*EACH_KIND, *BY_NIGHT])
-def test_one_process_has_the_simulators_bits(method: str, simulator: Simulator, data_root: Path) -> None:
-    job = export(method, simulator.folder / method)
-    settings = {"FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)}
-    there = simulator.run(str(job), "-t", str(SITES), "-w", "there", settings=settings, workspace="there")
-    assert there.returncode == 0, there.log
-    process = start(job, simulator.folder / "here", data_root)
+def test_one_process_has_the_simulators_bits(method: str, tmp_path: Path, data_root: Path) -> None:
+    job, settings = export(method, tmp_path / method), {"FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)}
+    printed_by(NVFLARE, "simulator", job, "-t", SITES, "-w", "there", folder=tmp_path, **settings)
+    process = start(job, tmp_path / "here", data_root)
     printed, _ = process.communicate()
     assert process.returncode == 0, printed
-    here = simulator.folder / "here" / SIMULATOR_FOLDER
-    check_equal(here, there.folder)
-    assert not [*simulator.folder.glob("*/*/fdg_state/*")], "no participant keeps anything of a finished run"
+    here = tmp_path / "here" / SIMULATOR_FOLDER
+    check_equal(here, tmp_path / "there" / SIMULATOR_FOLDER)
+    assert not [*tmp_path.glob("*/*/fdg_state/*")], "no participant keeps anything of a finished run"
     reestimates = method in ("fedga", "fedomg+ga+dim")  # by one more task in each round
     assert all(bool(one["statistics"]) == reestimates for one in read_json(here / RESULTS_FILE)["rounds"])
 
