@@ -24,18 +24,18 @@ def record_after(rounds: int, status: Literal["running", "finished", "stopped"] 
     return record
 
 
-def fake_engine(folder: Path, end: str, *records: RunRecord, pause: float = 0.25) -> Engine:
+def fake_engine(folder: Path, end: str, *records: RunRecord) -> Engine:
     """Return an engine that executes ``fake_run.py``, which writes ``records`` and then does what ``end`` says."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, record in enumerate(records):
         (folder / f"{number}.json").write_text(record.model_dump_json(), encoding="utf-8")
-    words = (sys.executable, str(PROGRAM), str(folder), end, str(pause))
+    words = (sys.executable, str(PROGRAM), str(folder), end)
     return Engine("a fake", lambda *_: words, splits_at="#")
 
 
-def fake(folder: Path, end: str = "finishes", pause: float = 0.25) -> Engine:
+def fake(folder: Path, end: str = "finishes") -> Engine:
     """Return an engine for a run of two rounds, which only ``finishes`` and ``dies late`` bring to its end."""
     told = [record_after(1), record_after(2)]
     if end in ("finishes", "dies late"):
         told.append(record_after(2, "finished"))
-    return fake_engine(folder, end, *told, pause=pause)
+    return fake_engine(folder, end, *told)

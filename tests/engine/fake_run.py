@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for FLARE's simulator in the tests of a run: writes prepared records one after the other, trains nothing.
 
-``fake_run.py RECORDS END PAUSE``: it pauses for so many seconds after each record. ``finishes`` leaves what a run
-leaves; ``dies late`` does too, and then ends badly; ``dies`` ends without a word; ``hangs`` never ends, and has a
-process in a session of its own, as FLARE's sites have.
+``fake_run.py RECORDS END``: ``finishes`` leaves what a run leaves; ``dies late`` does too, and then ends badly;
+``dies`` ends without a word; ``hangs`` never ends, and has a process in a session of its own, as FLARE's sites have.
 """
 
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    records, end, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    records, end = Path(sys.argv[1]), sys.argv[2]
     folder = Path("workspace", "server", "simulate_job")
     folder.mkdir(parents=True)
     (folder / "app_server").mkdir()
@@ -23,7 +22,7 @@ def main() -> None:
     for record in sorted(records.glob("*.json")):
         shutil.copyfile(record, folder / "next")
         (folder / "next").rename(folder / "results.json")
-        time.sleep(pause)
+        time.sleep(0.02)
     if end == "dies":
         sys.exit(3)
     if end == "hangs":

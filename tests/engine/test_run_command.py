@@ -46,7 +46,7 @@ def use_fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UseFake:
     """Return a function that puts a fake in the place of both engines of this machine, and returns its launches."""
 
     def put(end: str = "finishes") -> list[Launch]:
-        engine, launches = fake(tmp_path / "records", end, pause=0.02), list[Launch]()
+        engine, launches = fake(tmp_path / "records", end), list[Launch]()
 
         def noted(*arguments: Any) -> Launch:
             launches.append(launch(*arguments))
@@ -195,14 +195,6 @@ def test_wrong_request_writes_nothing(use_fake: UseFake, arguments: tuple[str, .
     assert names(".") == {"my_net.py"}
 
 
-@pytest.mark.parametrize("name", ["FDG_DEVICE", "FDG_PRETRAINED_FILE"])
-def test_unusable_variable_is_refused(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    use_fake()
-    monkeypatch.setenv(name, "/not/there.pth")
-    result = run("fedavg", *DIGITS, "--set", "pretrained=auto")
-    assert (result.exit_code, result.stdout, names(".")) == (2, "", set())
-
-
 def test_shell_settings_act_on_a_job_folder_only(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch) -> None:
     launches = use_fake()
     monkeypatch.setenv("FDG_ROUNDS", "7")
@@ -245,19 +237,6 @@ def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, t
     assert {copy.read_text() for copy in Path("own", "job").glob(f"*/custom/{plugin.name}")} == {plugin.read_text()}
     config = json.loads(Path("own/job/app_server/config/config_fed_server.json").read_text())
     assert config["workflows"][0]["args"]["with_current_plugin"] is True
-
-
-def test_a_factory_of_ones_own_travels_in_the_job_which_names_it(use_fake: UseFake) -> None:
-    use_fake()
-    Path("my_net.py").write_text(NETWORKS, encoding="utf-8")
-    result = run("fedavg", *DIGITS, "--set", "model=my_net:small", "--to", "mine")
-    assert (result.exit_code, result.stderr) == (0, "")
-    config = json.loads(Path("mine/job/app_server/config/config_fed_server.json").read_text())
-    protocol = config["workflows"][0]["args"]["protocol"]
-    assert (protocol["model"], protocol["plugins"]) == ("my_net_small", ["my_net_small"])
-    kept = [Path("mine/job", app, "custom", "my_net_small.py") for app in ("app_server", "app_site")]
-    assert all(path.read_text().startswith(NETWORKS) for path in kept)
-    assert result.stdout.rstrip().endswith(f"fdg report mine --plugin {kept[0]}")
 
 
 @pytest.mark.slow

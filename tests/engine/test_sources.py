@@ -12,7 +12,7 @@ from fdg_plugins.data import PACS
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.lab.engine import run as engine_run
 from fdg_plugins.lab.engine.run import check_run, make_launch
-from fdg_plugins.lab.engine.sources import Asked, JobSource, as_variables, find_source
+from fdg_plugins.lab.engine.sources import Asked, JobSource, find_source
 from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.plugins.files import load_file
@@ -49,19 +49,6 @@ def test_a_method_by_name_has_the_settings_of_its_recipe_and_the_command_alone(t
     load_file(ROOT / "custom" / "clipped_fedavg.py")
     source("clipped_fedavg").job(stand_in=True).write(tmp_path / "plug-in")
     assert (tmp_path / "plug-in" / "job" / "app_server" / "custom" / "clipped_fedavg.py").is_file()
-
-
-def test_what_differs_from_a_job_folder_is_set_by_variables(tmp_path: Path) -> None:
-    made = source(JOB, {"FDG_ROUNDS": "7", "FDG_KAPPA": "0.1"}, target="photo", settings={"rounds": 3})
-    assert (made.title, made.run.name) == ("job pacs_fedomg", "pacs_fedomg-pacs-photo-seed0")
-    own = {"FDG_ROUNDS": "3", "FDG_KAPPA": "0.1", "FDG_TARGET": "photo"}
-    assert made.environment == {"PATH": "/bin", **own}
-    job = made.job(stand_in=True)
-    job.write(tmp_path)
-    assert (job.protocol.rounds, job.protocol.target, job.protocol.model) == (3, "photo", "convnet")
-    assert (tmp_path / "job" / CONFIG).read_bytes() == Path(JOB, CONFIG).read_bytes(), "the job itself is unchanged"
-    values = {"rounds": 3, "patience": None, "keep_momentum": True, "objective": {"name": "dim"}, "model": "convnet"}
-    assert list(as_variables(values).values()) == ["3", "none", "true", '{"name": "dim"}', "convnet"]
 
 
 def test_a_job_folder_is_copied_with_custom_folders(tmp_path: Path) -> None:
