@@ -84,18 +84,3 @@ def test_a_request_of_another_version_is_refused_by_the_version_whatever_its_oth
     text = refusal(REQUEST, version="0.0.1", field_of_theirs=1)
     assert text.startswith("site photo: report: version is '0.0.1'")
     assert __version__ in text
-
-
-@pytest.mark.usefixtures("wire")
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_crosses_the_wire_and_becomes_null_in_json(loss: float) -> None:
-    report = REPORT.model_copy(
-        update={"epoch_losses": (1.0, loss), "local": EVALUATION.model_copy(update={"loss": loss})}
-    )
-    read = TrainReport.read(fobs.loads(fobs.dumps(report.model_dump(mode="python"))), "site", ContributionError)
-    assert repr(read) == repr(report)
-    text = read.model_dump_json()
-    assert '"loss":null' in text
-    assert '"epoch_losses":[1.0,null]' in text
-    again = TrainReport.model_validate_json(text)
-    assert repr(again) == repr(report).replace("inf", "nan")

@@ -147,9 +147,6 @@ def test_weights_are_looked_for_where_the_server_does(tmp_path: Path, monkeypatc
         assert check_weights({"FDG_PRETRAINED_FILE": name, "PWD": str(tmp_path)}).status is status
 
 
-CHECKS = ("python", "fdg-plugins", "nvflare", "torch", "gpu", "cores", "memory", "ImageNet weights", "variables")
-
-
 @pytest.fixture
 def a_machine(monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None) -> None:
     """Play a machine of 4 cores and 32 GiB, without a GPU, with room on its disk."""
@@ -162,15 +159,8 @@ def a_machine(monkeypatch: pytest.MonkeyPatch, no_fdg_variables: None) -> None:
 
 
 @pytest.mark.usefixtures("a_machine")
-def test_every_check_has_its_line_and_the_command_is_last() -> None:
-    result = fdg("doctor")
-    assert result.exit_code == 0, result.output
-    assert [check for check in CHECKS if check not in result.stdout] == []
-    assert result.stdout.splitlines()[-1] == "  FDG_THREADS=1 FDG_WORKERS=0 nvflare simulator jobs/pacs_fedomg -t 4"
-
-
-@pytest.mark.usefixtures("a_machine")
 def test_problems_are_counted_and_told_by_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fdg("doctor").exit_code == 0
     monkeypatch.setenv("FDG_KAPA", "1")
     monkeypatch.setenv("FDG_THREADS", "0")
     result = fdg("doctor")
