@@ -86,16 +86,6 @@ def test_no_module_imports_upward() -> None:
     assert upward == set()
 
 
-def test_relative_imports_which_the_walk_does_not_follow_are_not_used() -> None:
-    relative = [
-        module
-        for module, found in modules().items()
-        for node in found
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
-    assert relative == []
-
-
 def test_a_method_takes_from_another_methods_file_only_what_it_extends() -> None:
     keys = set(published())
     assert len(keys) >= 24
