@@ -14,42 +14,20 @@ from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.client.client_engine_executor_spec import TaskAssignment
 
 
-class SiteWorkspace:
-    """The part of FLARE's workspace that a site uses; its own configs lie in ``local``, below the folder by default."""
-
-    def __init__(self, folder: Path, local: Path | None = None) -> None:
-        self.folder = folder
-        self.site_name = folder.name
-        self.local = local or folder / "local"
-
-    def get_run_dir(self, job_id: str) -> str:
-        (self.folder / job_id).mkdir(exist_ok=True)
-        return str(self.folder / job_id)
-
-    def get_root_dir(self) -> str:
-        return str(self.folder)
-
-    def get_audit_root(self) -> str:
-        return str(self.folder)
-
-    def get_site_config_dir(self) -> str:
-        return str(self.local)
-
-    def get_file_path_in_site_config(self, name: str) -> str:
-        return str(self.local / name)
-
-    def get_app_custom_dir(self, job_id: str) -> str:
-        return str(self.folder / "custom")
-
-    def get_client_app_config_file_path(self, job_id: str) -> str:
-        return str(self.folder / job_id / "app" / "config" / "config_fed_client.json")
+def workspace_of(folder: Path, site: str = "") -> Workspace:
+    """Return FLARE's workspace in ``folder``; a participant's own configs lie in its folder ``local``."""
+    for name in ("startup", "local"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    return Workspace(str(folder), site)
 
 
-def site_context(site: str, workspace: Any, job: str = "job", scope: Sequence[Filter] = ()) -> FLContext:
-    """Return a new context of a job at a site, as FLARE's engine makes one; ``scope``: result filters of its scope."""
+def site_context(site: str, folder: Path, job: str = "job", scope: Sequence[Filter] = ()) -> FLContext:
+    """Return a new context of a job at the site that works in ``folder``; ``scope``: result filters of its scope."""
+    workspace = workspace_of(folder, site)
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, context: None)
     context = FLContext()
     private: dict[str, Any] = {ReservedKey.ENGINE: engine}

@@ -25,7 +25,6 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.event import fire_event_to_components
-from nvflare.apis.workspace import Workspace
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.filters.exclude_vars import ExcludeVars
@@ -46,27 +45,35 @@ UPDATE = (("update", "conv.weight", (32, 3, 3, 3), 3456, 3.0), ("update", "conv.
 MEANS = (("method", "class_means", (7, 128), 3584, 2.5),)
 
 
-def note(place: Path, tensors: tuple[tuple[Any, ...], ...] = (), **fields: Any) -> None:
-    """Append an answer to the audit file in folder ``place``."""
+def made_line(tensors: tuple[tuple[Any, ...], ...] = (), **fields: Any) -> AuditLine:
+    """Return the line of an answer to ``train``, with ``fields`` in the place of what it says by default."""
     names = ("part", "name", "shape", "bytes", "norm")
     entries = [{**dict(zip(names, one, strict=True)), "dtype": "float32"} for one in tensors]
     values = {
         "id": secrets.token_hex(8),
         "time": "2026-11-21T17:48:23.558+00:00",
-        "site": place.name,
+        "site": "photo",
         "job": JOB,
         "task": "train",
+        "stage": "sent",
+        "round": 0,
         "return_code": "OK",
         "kind": "WEIGHT_DIFF",
         "bytes": sum(one["bytes"] for one in entries),
         "tensors": entries,
+        "values": {},
+        "others": {},
         "filters": ({"filter": "fdg_plugins.filters.gap.GapReportFilter", "source": "job"},),
         "config_sha256": CONFIG,
         "versions": {"fdg-plugins": "0.1.0", "nvflare": "2.9.0"},
-        **fields,
     }
+    return AuditLine.model_validate({**values, **fields})
+
+
+def note(place: Path, tensors: tuple[tuple[Any, ...], ...] = (), **fields: Any) -> None:
+    """Append an answer to the audit file in folder ``place``."""
     place.mkdir(exist_ok=True)
-    append_line(place / AUDIT_FILE, made_line(**values))
+    append_line(place / AUDIT_FILE, made_line(tensors, site=place.name, **fields))
 
 
 @pytest.fixture
@@ -174,16 +181,15 @@ JOB_CONFIG = "job-1/app_photo/config/config_fed_client.json"
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NVFL_AUDIT_ROOT", raising=False)
-    for folder in ("local", "startup", "job-1/app_photo/config"):
-        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / JOB_CONFIG).parent.mkdir(parents=True)
     (tmp_path / JOB_CONFIG).write_text("{}")
-    return Workspace(str(tmp_path), SITE)
+    return tmp_path
 
 
 @pytest.fixture
-def fl_ctx(workspace: Workspace) -> FLContext:
+def fl_ctx(workspace: Path) -> FLContext:
     """A site's context in the task ``train``, whose answer passed a filter of the site and one of the job."""
     own, jobs = ExcludeVars(["head"]), GapReportFilter()
     own.set_prop(FilterContextKey.SOURCE, FilterSource.SITE)
@@ -250,16 +256,16 @@ def test_an_update_is_noted_by_its_arrays_values_filters_and_versions(fl_ctx: FL
     assert line.time.endswith("+00:00")
 
 
-def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Workspace, fl_ctx: FLContext) -> None:
+def test_without_a_chain_of_filters_or_a_config_the_line_says_so(workspace: Path, fl_ctx: FLContext) -> None:
     fl_ctx.set_prop(FLContextKey.RUNNER, None, private=True, sticky=False)
-    Path(workspace.get_root_dir(), JOB_CONFIG).unlink()
+    (workspace / JOB_CONFIG).unlink()
     (line,) = audit(make_reply(ReturnCode.TASK_ABORTED, {HEADER_REASON: "the cat"}), fl_ctx)
     assert (line.filters, line.config_sha256, line.round) == (None, None, None)
     assert (line.return_code, line.kind, line.values["headers/fdg_reason"]) == ("TASK_ABORTED", "error", "the cat")
 
 
-def test_config_hash_is_of_all_but_compiled_files(workspace: Workspace, fl_ctx: FLContext) -> None:
-    config = Path(workspace.get_root_dir(), JOB_CONFIG)
+def test_config_hash_is_of_all_but_compiled_files(workspace: Path, fl_ctx: FLContext) -> None:
+    config = workspace / JOB_CONFIG
     config.rename(config.with_suffix(".conf"))
     (config.parent / "__pycache__").mkdir()
     for text, compiled in (("executors = []", b"1"), ("executors = []", b"2"), ("executors = [x]", b"2")):
@@ -354,7 +360,7 @@ def test_whatever_an_answer_holds_its_line_is_json_and_reads_back(content: dict[
     answer = Shareable({**content, "DXO": dxo})
     answer["__headers__"] = {"__content_type__": "DXO"}
     found = contents_of(answer, {})
-    line = made_line(tensors=tuple(found.tensors), values=found.values, others=found.others)
+    line = made_line(values=found.values, others=found.others).model_copy(update={"tensors": tuple(found.tensors)})
     text = line.model_dump_json()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     back = AuditLine.model_validate_json(text)
@@ -376,12 +382,6 @@ def test_flare_sends_what_the_audit_left_of_an_answer(fl_ctx: FLContext) -> None
         assert left.get_return_code() == ReturnCode.EXECUTION_EXCEPTION
         told = "site photo: its answer was withheld: the audit cannot be written: No space left on device (details in "
         assert left.get_header(HEADER_REASON).startswith(told)
-
-
-def made_line(**fields: Any) -> AuditLine:
-    text = dict.fromkeys(("id", "time", "site", "job", "task", "return_code", "kind"), "x")
-    none: dict[str, Any] = {"tensors": (), "values": {}, "others": {}, "filters": (), "versions": {}, "bytes": 0}
-    return AuditLine(**{"stage": "sent", "round": 0, "config_sha256": None, **text, **none, **fields})
 
 
 def test_full_disk_takes_back_a_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,20 +77,6 @@ def test_a_job_says_which_gpus_it_needs_and_its_copy_says_the_same(tmp_path: Pat
     assert json.loads((tmp_path / "copy" / "meta.json").read_text()) == {**meta, "name": "copy"}
 
 
-def test_a_job_has_as_many_sites_as_are_asked_for(tmp_path: Path) -> None:
-    many = ("fedavg", tmp_path, "--dataset", "rotatedmnist", "--protocol", "fediir-many", "--set", "name=many")
-    assert fdg("export", "job", *many).exit_code == 0
-    assert workflow(tmp_path / "many")["protocol"]["sites"] == 50
-    few = ("fedavg", tmp_path, "--dataset", "vlcs", "--set", "name=few", "--set", "sites=5")
-    assert fdg("export", "job", *few).exit_code == 0
-    sites = json.loads((tmp_path / "few" / "meta.json").read_text())["deploy_map"]["app_site"]
-    assert sites == [
-        "caltech101",
-        "labelme",
-        *(f"{name}-{part}of2" for name in ("sun09", "voc2007") for part in (1, 2)),
-    ]
-
-
 def test_the_target_the_seed_and_settings_of_a_job_that_is_made_are_chosen(job: Path, tmp_path: Path) -> None:
     words = ("--target", "sketch", "--protocol", "quick", "--set", "seed=3", "--set", "rounds=7", "--set", "kappa=0.25")
     assert fdg("export", "job", "fedomg", tmp_path / "out", *words).exit_code == 0
@@ -140,16 +126,6 @@ DIGITS = ("--dataset", "rotateddigits", "--targets", "angle_0", "--set", "image_
 def own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_net.py").write_text(NETWORKS, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("own_network")
-@pytest.mark.parametrize(("factory", "options"), [("small", DIGITS), ("fixed", ())])
-def test_a_sweep_plans_its_runs_with_the_network(factory: str, options: tuple[str, ...]) -> None:
-    result = fdg(*SWEEP, *options, "--set", f"model=my_net.py:{factory}")
-    assert result.exit_code == 0, result.stderr
-    lines = [line for line in result.stdout.splitlines() if f"my_net_{factory}" in line]
-    assert [line.partition(":")[0] for line in lines] == ["fedavg", "erm"], "of federated runs and of references"
-    assert not Path("own").exists()
 
 
 @pytest.mark.usefixtures("own_network")

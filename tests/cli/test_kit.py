@@ -13,7 +13,7 @@ from nvflare.app_common.logging.job_log_streamer import JobLogStreamer
 from nvflare.app_common.logging.site_log_streamer import SiteLogStreamer
 
 from fdg_plugins.flare.components import SERVER, SITE, class_paths
-from fdg_plugins.flare.kits import count_other_components, is_too_wide, opens_side_door
+from fdg_plugins.flare.kits import count_other_components, is_too_wide
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
 from fdg_plugins.state.folders import DAY_S
 from tests.cli.commands import check_refusal, fdg
@@ -83,20 +83,6 @@ def test_a_method_is_given_what_it_needs_and_no_more(kit: Path) -> None:
     page = fdg("explain", "clipped_fedavg", "--all", "--plugin", PLUGIN).stdout
     assert "fdg kit allow KIT --method clipped_fedavg --plugin" in " ".join(page.split())
     assert fdg("kit", "allow", kit, "--method", "clipped_fedavg", "--plugin", PLUGIN).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("entry", "wide", "door"),
-    [
-        ("*", True, True),
-        ("nvflare.app_common.ccwf", True, True),
-        ("nvflare.app_common.ccwf.cyclic_client_ctl.CyclicClientController", False, True),
-        ("nvflare.app_common.workflows.", True, False),
-        ("fdg_plugins.executors.SiteExecutor", False, False),
-    ],
-)
-def test_an_entry_is_judged_by_what_flare_reads_it_as(entry: str, wide: bool, door: bool) -> None:
-    assert (is_too_wide(entry), opens_side_door(entry)) == (wide, door)
 
 
 @pytest.mark.parametrize("content", ["{broken", [1, 2], {"class_allow_list": "fdg_plugins."}])

@@ -24,7 +24,7 @@ from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.results import TrainResult
 from fdg_plugins.training.session import SiteSession
 from tests.controllers.jobs import PROTOCOL
-from tests.flare_runner import SiteWorkspace, site_context
+from tests.flare_runner import site_context
 
 State = dict[str, torch.Tensor]
 MOMENTUM = 0.5
@@ -61,7 +61,7 @@ def test_answer_is_that_of_our_own_site(session: SiteSession, tmp_path: Path) ->
             "script": FLModelUtils.to_shareable(script),
         }
         for who, answer in answers.items():
-            context = site_context("photo", SiteWorkspace(tmp_path), who)
+            context = site_context("photo", tmp_path, who)
             answer.set_header(AppConstants.CURRENT_ROUND, number)
             gaps[who].append(from_shareable(GapReportFilter().process(answer, context)).meta.get(META_GAP))
         script.meta[META_SITE] = "photo"

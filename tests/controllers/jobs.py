@@ -35,7 +35,7 @@ from fdg_plugins.record.run_record import RunRecord
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import Engine, Line, context_of
 from tests.finished_runs import record_in
-from tests.flare_runner import SiteWorkspace, run_task, site_context
+from tests.flare_runner import run_task, site_context
 from tests.recipes.exported_jobs import arguments
 
 PROTOCOL: dict[str, Any] = {
@@ -133,9 +133,7 @@ class Job:
         return answer
 
     def _context(self, site: str) -> FLContext:
-        folder = self.folder / "sites" / site
-        folder.mkdir(parents=True, exist_ok=True)
-        return site_context(site, SiteWorkspace(folder, local=folder))
+        return site_context(site, self.folder / "sites" / site)
 
 
 class MethodJob(Job):

@@ -69,21 +69,6 @@ def test_a_wrong_job_stops_before_any_site_is_asked(tmp_path: Path, arguments: d
     assert job.asked == []
 
 
-def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -> None:
-    def meddle(site: str, task: str, count: int) -> Shareable | None:
-        if (site, task, count) == ("cartoon", TASK_TRAIN, 2):
-            job.signal.trigger(True)
-        return None
-
-    job = Job(tmp_path, meddle=meddle)
-    job.finished()
-    assert job.record.status == "stopped"
-    assert job.record.stopped_because is not None
-    assert job.record.stopped_because.startswith("the job was aborted")
-    assert len(job.record.rounds) == 1
-    assert job.asked[-1] == (TASK_TRAIN, "cartoon")
-
-
 def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on(tmp_path: Path) -> None:
     def meddle(site: str, asked: str, count: int) -> Shareable | None:
         if (site, asked) != ("photo", TASK_TRAIN):
@@ -109,7 +94,7 @@ def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on
 )
 def test_forbidden_report_fails_at_the_census(tmp_path: Path, arguments: dict[str, Any], report: str) -> None:
     job = Job(tmp_path, **arguments)
-    folder = tmp_path / "sites" / "cartoon"
+    folder = tmp_path / "sites" / "cartoon" / "local"
     folder.mkdir(parents=True)
     (folder / "fdg_site.json").write_text('{"cartoon": {"allowed_reports": []}}')
     job.run()

@@ -15,16 +15,19 @@ from nvflare.private.fed.server.server_runner import ServerRunner
 
 from fdg_plugins.data import SharedDomains
 from fdg_plugins.executors.work import SiteWork
+from fdg_plugins.lab.engine.evaluation import read_result
 from fdg_plugins.lab.engine.local_parties import LocalSite
 from fdg_plugins.lab.engine.one_process import OneProcessJob, deploy, search_for_no_lost_site
 from fdg_plugins.messages import TASK_TRAIN
 from fdg_plugins.plugins.composition import parse_method
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.record.run_files import LAST_FILE, SIMULATOR_FOLDER
+from fdg_plugins.record.run_files import EVALUATION_FILE, LAST_FILE, SIMULATOR_FOLDER
 from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
+from tests.cli.commands import fdg
 from tests.controllers.jobs import DIGITS, network_for
 from tests.controllers.test_every_method import run
+from tests.evaluation.finished import finished_run, fitted
 from tests.finished_runs import record_in
 
 
@@ -72,6 +75,18 @@ def test_what_is_on_disk_for_a_site_names_no_other_site(tmp_path: Path) -> None:
         assert own["job_clients"] == [{"name": site}]
         assert list(own["deploy_map"].values()) == [[site]]
         assert (workspace / site / "local" / "shared.json").samefile(workspace / "local" / "shared.json")
+
+
+@pytest.mark.usefixtures("images_at_sites")
+def test_a_site_that_trained_a_model_does_not_evaluate_it(tmp_path: Path, data_root: Path) -> None:
+    run = finished_run(tmp_path / "fedavg", fitted(data_root, 0))
+    assert fdg("evaluate", run, "--sites", "art_painting,cartoon,sketch", "--to", tmp_path).exit_code == 0
+    for app in (tmp_path / "evaluate").glob("app_*"):
+        (app / "custom").mkdir()  # without it, FLARE's own list of classes counts
+    assert made(tmp_path / "evaluate").run()
+    (file,) = (tmp_path / "workspace").rglob(EVALUATION_FILE)
+    found = read_result(file)
+    assert (list(found.sites), list(found.left_out)) == (["art_painting", "sketch"], ["cartoon"])
 
 
 FORGED = "x\n2030-01-01 00:00:00,000 - FederationController - ERROR - stopped: site angle_30 lied\x1b[2J"

@@ -32,7 +32,7 @@ class BlocksJob(MethodJob):
 
     def allow(self, site: str, *plugins: str) -> None:
         """Let a site's operator, or the server's, allow these plug-ins alone."""
-        folder = self.folder / "local" if site == "server" else self.folder / "sites" / site
+        folder = (self.folder if site == "server" else self.folder / "sites" / site) / "local"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fdg_site.json").write_text(json.dumps({site: {"allowed_plugins": plugins}}), encoding="utf-8")
 
@@ -86,7 +86,7 @@ class FileJob(MethodJob):
 
     def __init__(self, folder: Path, file: Path, **arguments: Any) -> None:
         super().__init__(folder, **arguments)
-        for place in (folder, *(folder / "sites" / site for site in self.sites)):
+        for place in (folder, *(folder / "sites" / site / "job" / f"app_{site}" for site in self.sites)):
             (place / "custom").mkdir(parents=True)
             shutil.copy(file, place / "custom" / file.name)
         workspace = self.engine.get_workspace()

@@ -30,7 +30,6 @@ from fdg_plugins.record.checkpoint import (
 )
 from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
-from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import (
     Engine,
     census_reply,
@@ -86,47 +85,35 @@ def test_a_mean_over_some_of_the_sources_is_no_mean() -> None:
 
 
 Scores = tuple[float | None, float | None, float | None]  # of cartoon, photo-1, photo-2
+# cartoon says 1.0 of one model and 0.0 of the others.
+OF_A_LIAR: list[Scores] = [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)]
+# Each model is better than the one before; photo-1, drawn for every second one, scores higher than photo-2.
+TAKING_TURNS: list[Scores] = [(0.1 * n, *((0.1 * n + 0.4, None) if n % 2 == 0 else (None, 0.1 * n))) for n in range(6)]
 
 
 @pytest.mark.parametrize(
     ("selection", "rounds", "chosen"),
     [
-        pytest.param(MEAN, [(0.1,) * 3, (0.5,) * 3, (0.5,) * 3], [0, 1, 1], id="the earliest of equal ones"),
-        # Means over both domains: 0.6, (0.5 + 0.8) / 2, (0.9 + 0.8) / 2, 0.6.
-        pytest.param(
-            MEAN,
-            [(0.4, 0.8, None), (0.5, None, None), (0.9, None, None), (0.6, 0.6, None)],
-            [0, 1, 2, 2],
-            id="a source that misses a round counts with its last known score",
-        ),
-        pytest.param(
+        (MEAN, [(0.1,) * 3, (0.5,) * 3, (0.5,) * 3], [0, 1, 1]),  # the earliest of equal ones
+        # A source that misses a round counts with its last known score: 0.6, (0.5 + 0.8) / 2, (0.9 + 0.8) / 2, 0.6.
+        (MEAN, [(0.4, 0.8, None), (0.5, None, None), (0.9, None, None), (0.6, 0.6, None)], [0, 1, 2, 2]),
+        # A mean over fewer domains selects nothing once the others have judged.
+        (
             MEAN,
             [(None, 0.8, 0.8), (None, 0.9, 0.9), (0.4, None, None), (None, 0.93, 0.93), (0.75, None, None)],
             [0, 1, 1, 3, 4],
-            id="a mean over fewer domains selects nothing once the others have judged",
         ),
-        pytest.param(
+        # A site that answers late decides nothing.
+        (
             MEAN,
             [(0.5, None, None), (0.6, None, None), (0.74, None, None), (0.7, None, None), (0.2, 1.0, None)],
             [0, 1, 2, 2, 2],
-            id="a site that answers late decides nothing",
         ),
-        pytest.param(
-            MEDIAN,
-            [(0.1, 0.9, 0.1), (0.1, 0.9, None), (0.1, 0.92, 0.12)],
-            [0, 0, 2],
-            id="which sites of a domain answered decides nothing",
-        ),
-        # cartoon says 1.0 of one model and 0.0 of the others.
-        pytest.param(MEAN, [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)], [0, 1, 1], id="a liar"),
-        pytest.param(MEDIAN, [(0.0, 0.4, 0.4), (1.0, 0.5, 0.5), (0.0, 0.6, 0.6)], [0, 1, 2], id="no liar by median"),
-        # Each model is better than the one before; photo-1, drawn for every second one, scores higher than photo-2.
-        pytest.param(
-            MEAN,
-            [(0.1 * n, *((0.1 * n + 0.4, None) if n % 2 == 0 else (None, 0.1 * n))) for n in range(6)],
-            list(range(6)),
-            id="models are compared over the same sites",
-        ),
+        # Nor does it matter which sites of a domain answered.
+        (MEDIAN, [(0.1, 0.9, 0.1), (0.1, 0.9, None), (0.1, 0.92, 0.12)], [0, 0, 2]),
+        (MEAN, OF_A_LIAR, [0, 1, 1]),
+        (MEDIAN, OF_A_LIAR, [0, 1, 2]),
+        (MEAN, TAKING_TURNS, list(range(6))),  # models are compared over the same sites
     ],
 )
 def test_source_validation_selects(selection: str, rounds: list[Scores], chosen: list[int]) -> None:
@@ -254,24 +241,6 @@ def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
 
 
 # --- what a person reads, and what is left of a simulation ---
-
-
-def test_the_table_shows_each_choice_with_its_round_its_accuracies_and_the_marks_of_the_run() -> None:
-    record = run_record(stand_in=True, label="from scratch")
-    for after, values in enumerate([(0.1, 0.2, 0.2, 0.5), (0.75, 0.5, 1.0, 0.25), (0.5, 0.5, 0.5, 0.125)]):
-        record.add_evaluation(after, scores(*values))
-    record.rounds += [round_record(1), round_record(2)]
-    record.choices = record.choose({})
-    title, method, head, _, *rows, _ = final_table(record).splitlines()
-    assert title.startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS, ")
-    assert method == "FedOMG, 2 rounds"
-    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in (head, *rows)]
-    assert cells == [
-        ["model", "cartoon", "photo", "source mean", "worst source", "target sketch"],
-        ["last (round 2)", "50.0 %", "50.0 %", "50.0 %", "50.0 %", "12.5 %"],
-        ["selected by source validation (round 1)", "75.0 %", "75.0 %", "75.0 %", "75.0 %", "25.0 %"],
-        ["oracle: chosen on the target, not a result (round 0)", "10.0 %", "20.0 %", "15.0 %", "10.0 %", "50.0 %"],
-    ]
 
 
 def test_results_of_a_simulation_outlive_its_workspace_and_never_replace_those_of_another_one(tmp_path: Path) -> None:

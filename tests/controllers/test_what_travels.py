@@ -47,18 +47,6 @@ def test_a_step_is_added_every_dtype_kept_and_nothing_changed_in_place() -> None
     assert all(torch.equal(sent[name], value) for name, value in kept.items())
 
 
-def test_the_model_owns_its_parameters() -> None:
-    given = {"w": torch.nn.Parameter(torch.arange(4.0).reshape(2, 2).t()), "running": torch.zeros(1)}
-    own = GlobalModel(given, KINDS)
-    with torch.no_grad():
-        given["w"].zero_()
-        given["running"].fill_(9.0)
-    assert own.state["w"].tolist() == [[0.0, 2.0], [1.0, 3.0]]
-    assert own.state["running"].tolist() == [0.0]
-    assert own.state["w"].is_contiguous()
-    assert not own.state["w"].requires_grad
-
-
 @pytest.mark.parametrize("value", [float("nan"), 3e38])
 def test_a_step_out_of_the_finite_numbers_is_refused_by_name_and_changes_nothing(value: float) -> None:
     moved = GlobalModel({"a": torch.tensor([1.0]), "b": torch.tensor([3e38])}, {"a": "trainable", "b": "trainable"})
@@ -243,21 +231,6 @@ def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others
     job = rule_job(tmp_path, "average", forge, rounds=1).finished()
     assert job.record.rounds[0].sites == SOURCES
     assert min(float(value.min()) for name, value in job.model.items() if name.endswith(".running_var")) > 0.1
-
-
-def test_frozen_statistics_are_those_of_the_initial_model_and_in_no_update(tmp_path: Path) -> None:
-    updates: list[set[str]] = []
-
-    def watch(site: str, task: str, answer: Shareable) -> None:
-        if task == TASK_TRAIN:
-            updates.append(set(from_shareable(answer).data))
-
-    job = rule_job(tmp_path, "frozen", watch).finished()
-    initial = build_model("convnet", 7, seed=0).state_dict()
-    frozen = {name for name in initial if name.endswith(BUFFERS)}
-    assert all(torch.equal(job.model[name], initial[name]) for name in frozen)
-    assert updates
-    assert all(sent == initial.keys() - frozen for sent in updates)
 
 
 def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_path: Path) -> None:

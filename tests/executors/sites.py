@@ -26,7 +26,7 @@ from fdg_plugins.messages import (
 )
 from fdg_plugins.models import build_model
 from fdg_plugins.settings.protocol import Protocol
-from tests.flare_runner import SiteWorkspace, run_task, site_context
+from tests.flare_runner import run_task, site_context
 
 PROTOCOL = Protocol(model="convnet", target="sketch", image_size=16, local_epochs=2, batch_size=8, rounds=10)
 
@@ -54,7 +54,7 @@ class Site:
         (self.folder / "local" / "fdg_site.json").write_text(json.dumps({self.name: {**self.entry, **changes}}))
 
     def context(self, job: str = "job") -> FLContext:
-        return site_context(self.name, SiteWorkspace(self.folder), job)
+        return site_context(self.name, self.folder, job)
 
     def ask(self, task: str, shareable: Shareable, signal: Signal | None = None, job: str = "job") -> Shareable:
         """Return the reply as the server gets it: request and reply both cross the wire."""

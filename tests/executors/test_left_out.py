@@ -57,12 +57,6 @@ def test_census_counts_what_is_left_out(config: SiteConfig, folder: Path, monkey
     assert do(TASK_EVALUATE, config, folder).kind == "ok"
 
 
-def test_a_site_stops_unless_it_was_told_otherwise(config: SiteConfig, folder: Path) -> None:
-    census = do(TASK_CENSUS, config.model_copy(update={"damaged_images": "stop"}), folder)
-    assert census.kind == "failed"
-    assert all(f"photo/{file}" in census.reason for file in DAMAGED)
-
-
 @pytest.mark.parametrize(("content", "reason"), [(b"\0", "cannot be read"), (None, "the data folder has changed")])
 def test_later_damage_ends_the_task(config: SiteConfig, folder: Path, content: bytes | None, reason: str) -> None:
     do(TASK_CENSUS, config, folder)

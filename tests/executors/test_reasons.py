@@ -5,8 +5,10 @@ import ast
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,11 +28,12 @@ from fdg_plugins.data import PACS
 from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError, one_line
 from fdg_plugins.executors.work import CENSUS_FILE
 from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
+from fdg_plugins.flare.context import WORKER
 from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.privacy.reasons import make_reason, texts_of
 from fdg_plugins.training.session import SiteSession
 from tests.executors.sites import Site, census_request, reason, task_request
-from tests.flare_runner import SiteWorkspace, site_context
+from tests.flare_runner import site_context
 from tests.source_trees import nodes
 
 SECRET = "anna_smith"  # in the path of all that the site has
@@ -137,12 +140,15 @@ def test_an_image_lost_while_workers_read_is_told_without_its_name(patient: Pati
     assert SECRET not in reason(patient.train())
 
 
-def test_the_operator_may_let_names_leave(patient: Patient) -> None:
-    patient.site.configure(report_names=True)
+def test_names_leave_in_a_simulation_or_as_the_operator_says(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     BEFORE["no image"](patient)
-    told = reason(patient.census())
-    assert SECRET in told
-    assert not ID.search(told)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(WORKER, None))
+        simulated = reason(patient.census())
+    patient.site.configure(report_names=True)
+    for told in (simulated, reason(patient.census())):
+        assert SECRET in told
+        assert not ID.search(told)
 
 
 def test_unforeseen_error_tells(photo: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -210,7 +216,7 @@ def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) ->
 def test_a_filter_that_refuses_an_answer_tells_nothing_through_events(
     make: Callable[[], Filter], tmp_path: Path, collector: InfoCollector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context = listening(site_context("photo", SiteWorkspace(tmp_path)), collector)
+    context = listening(site_context("photo", tmp_path), collector)
     update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.tensor([float("nan")])}, meta={META_REPORT: "none"})
     assert "DXO" not in make().process(update.to_shareable(), context)
     assert caplog.records

@@ -12,8 +12,6 @@ from torch.nn.functional import cross_entropy
 
 from fdg_plugins.core.privacy import privatize
 from fdg_plugins.data import PACS
-from fdg_plugins.data.augmentation import normalised
-from fdg_plugins.data.image_files import ImageFiles
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.messages import Evaluation
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_model
@@ -124,22 +122,6 @@ def test_a_site_whose_domain_is_held_out_trains_nothing(data_root: Path) -> None
     site = session(data_root, target="photo")
     with pytest.raises(SettingsError):
         train(site, initial(site))
-
-
-@pytest.mark.parametrize(("split", "count"), [("validation", VALIDATION), ("test", TEST)])
-def test_split_has_its_own_images(data_root: Path, split: Literal["validation", "test"], count: int) -> None:
-    site = session(data_root)
-    state, samples = initial(site), getattr(site.data, split)
-    assert isinstance(site.data.images, ImageFiles)
-    images = site.data.images.dataset(samples, 16, "evaluation")
-    pixels = normalised(torch.stack([images[place][0] for place in range(len(images))]))
-    labels = torch.tensor([sample.label for sample in samples])
-    with torch.no_grad():
-        logits = site.load(state).eval()(pixels)
-    found = judge(site, state, split)
-    assert (found.split, found.count) == (split, count)
-    assert found.loss == pytest.approx(cross_entropy(logits, labels).item(), abs=1e-5)
-    assert found.value("accuracy") == pytest.approx((logits.argmax(dim=1) == labels).double().mean().item())
 
 
 @pytest.mark.slow

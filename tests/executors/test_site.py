@@ -43,7 +43,7 @@ from fdg_plugins.models import build_model
 from fdg_plugins.testing.inputs import same_bits
 from fdg_plugins.training.loop import Suited
 from tests.executors.sites import PROTOCOL, Site, census_request, reason, task_request
-from tests.flare_runner import SiteWorkspace, fetch, run_task
+from tests.flare_runner import fetch, run_task, workspace_of
 
 LOOKS_OF_A_TRAINING = 1 + 2 * 3 + 1  # one batch before, three in each of two epochs, one after
 NO_CENSUS = "the site has not answered the census of this job, and does no other task of it before."
@@ -232,7 +232,6 @@ class Engine(LocalSite):
             take_in=lambda client, result, _: self.sent.append(result),
             answer=lambda *_: make_reply(ReturnCode.OK),
         )
-        workspace: Any = SiteWorkspace(folder)
         router = TaskRouter()
         router.add_executor([TASK_CENSUS, TASK_TRAIN, TASK_EVALUATE], executor)
         made, config = SimpleNamespace(handlers=[executor], components={}), ClientRunnerConfig(router, {}, {})
@@ -240,7 +239,7 @@ class Engine(LocalSite):
         def runner(_: object, job: str, engine: LocalSite) -> ClientRunner:
             return ClientRunner({}, config, job, engine)
 
-        super().__init__(server, None, "photo", "job", workspace, made, {}, runner)
+        super().__init__(server, None, "photo", "job", workspace_of(folder), made, {}, runner)
 
     def new_context(self) -> FLContext:
         context = super().new_context()

@@ -14,7 +14,7 @@ from fdg_plugins.objectives import ERMObjective, LocalObjective
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import make_protocol
-from fdg_plugins.training.loop import DevicePolicy, LocalTraining, evaluate, train_locally
+from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.results import make_update
 
@@ -54,18 +54,6 @@ def train(
     policy, local = policy or DevicePolicy(CPU), objective or ERMObjective().local({}, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return train_locally(policy.place(model), local, epochs, optimizer, policy, never)
-
-
-def test_bfloat16_is_used_in_forward_passes_while_parameters_stay_float32() -> None:
-    model, batches = small_model(), toy_batches([16, 16])
-    dtypes: set[torch.dtype] = set()
-    model.register_forward_hook(lambda module, inputs, output: dtypes.add(output.dtype))
-    training = train(model, [batches] * 12, policy=DevicePolicy(CPU, bfloat16=True))
-    score = evaluate(model, batches, DevicePolicy(CPU, bfloat16=True), never)
-    assert dtypes == {torch.bfloat16}
-    assert {value.dtype for value in model.parameters()} == {torch.float32}
-    assert training.epoch_losses[-1] < training.epoch_losses[0] / 2
-    assert score.sums["accuracy"][0] > 0.9 * score.count
 
 
 def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_contiguous() -> None:

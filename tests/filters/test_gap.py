@@ -19,15 +19,15 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.filters import GapCheckFilter, GapReportFilter
 from fdg_plugins.messages import HEADER_REASON, HEADER_RUN, META_CHECKED_REPORTS, META_GAP, META_REPORT
 from tests.controllers.federation_stubs import evaluation, train_report
-from tests.flare_runner import SiteWorkspace, site_context
+from tests.flare_runner import site_context
 
 ROUNDS = itertools.count()  # every answer is of a later round than the one before
 
 
 @pytest.fixture
 def fl_ctx(tmp_path: Path) -> FLContext:
-    """A site's context, whose configs are in the folder of the test."""
-    return site_context("photo", SiteWorkspace(tmp_path, tmp_path))
+    """The context of a site in the folder of the test."""
+    return site_context("photo", tmp_path)
 
 
 def result(
@@ -66,7 +66,7 @@ def refusal(answer: Shareable, fl_ctx: FLContext) -> str:
 
 @pytest.mark.parametrize(("allowed", "leaves"), [(["class_means"], False), (["gap"], True)])
 def test_gap_leaves_if_the_site_allows(tmp_path: Path, fl_ctx: FLContext, allowed: list[str], leaves: bool) -> None:
-    (tmp_path / "fdg_site.json").write_text(json.dumps({"photo": {"allowed_reports": allowed}}))
+    (tmp_path / "local" / "fdg_site.json").write_text(json.dumps({"photo": {"allowed_reports": allowed}}))
     if leaves:
         assert [gap(result(), fl_ctx) for _ in range(2)] == [None, 1.5]
     else:

@@ -37,7 +37,6 @@ from fdg_plugins.messages import (
     META_SITE_REPORT,
 )
 from tests.controllers.federation_stubs import census_reply, evaluation, train_report
-from tests.flare_runner import SiteWorkspace
 from tests.flare_runner import site_context as site_context_of
 
 SITE = "photo"
@@ -65,7 +64,7 @@ def context(local: Path) -> MakeContext:
 def site_context(
     local: Path, *job_filters: Filter, task: str = "train", job: str = "job-1", scope: tuple[Filter, ...] = ()
 ) -> FLContext:
-    fl_ctx = site_context_of(SITE, SiteWorkspace(local.parent, local), job, scope)
+    fl_ctx = site_context_of(SITE, local.parent, job, scope)
     runner = SimpleNamespace(task_result_filters={f"{task}/out": list(job_filters)})
     for key, value in {FLContextKey.TASK_NAME: task, FLContextKey.RUNNER: runner}.items():
         fl_ctx.set_prop(key, value, private=True, sticky=False)
@@ -217,13 +216,13 @@ kinds = st.sampled_from(list(DataKind)) | st.text(max_size=5)
     is_dxo=st.booleans(),
 )
 def test_whatever_comes_an_error_or_a_noised_update_leaves_and_nothing_else(
-    dxo: Any, headers: dict[str, Any], extra: dict[str, Any], is_dxo: bool, tmp_path: Path
+    dxo: Any, headers: dict[str, Any], extra: dict[str, Any], is_dxo: bool, local: Path
 ) -> None:
     dp = DifferentialPrivacyFilter(**GENEROUS)
     came = Shareable()
     came.update({**extra, "DXO": dxo})
     came["__headers__"] = {"__content_type__": "DXO", **headers} if is_dxo else headers
-    reply = dp.process(came, site_context(tmp_path, dp))
+    reply = dp.process(came, site_context(local, dp))
     assert type(reply) is Shareable
     if reply.get_return_code() == ReturnCode.OK:
         out = from_shareable(reply)

@@ -24,7 +24,7 @@ from fdg_plugins.state.folders import (
     state_folder,
 )
 from fdg_plugins.state.site_memory import Kept, clear_memory, has_memory, read_fixed, read_kept, write_fixed, write_kept
-from tests.flare_runner import SiteWorkspace
+from tests.flare_runner import workspace_of
 
 HOLDER = """
 import sys
@@ -38,7 +38,7 @@ with held_run(Path(sys.argv[1]), {}, lambda: False):
 
 
 def test_state_folder_is_each_participants_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = SiteWorkspace(tmp_path / "workspace" / "server")
+    server = workspace_of(tmp_path / "workspace" / "server")
     monkeypatch.delenv(VARIABLE, raising=False)
     assert state_folder(server, "job") == tmp_path / "workspace" / "server" / "fdg_state" / "job"
     monkeypatch.setenv(VARIABLE, str(tmp_path / "kept"))
@@ -52,13 +52,13 @@ def test_state_folder_is_each_participants_own(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("name", ["../elsewhere", "a\n", "", "x" * 65])
 def test_a_name_that_is_no_job_id_leads_nowhere(name: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as refused:
-        state_folder(SiteWorkspace(tmp_path), name)
+        state_folder(workspace_of(tmp_path), name)
     assert refused.value.field == "run"
 
 
 def test_a_folder_that_no_task_has_used_for_long_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    workspace = SiteWorkspace(tmp_path)
+    workspace = workspace_of(tmp_path)
     for name in ("old", "new"):
         state_folder(workspace, name).mkdir(parents=True)
     os.utime(state_folder(workspace, "old"), (0, state_folder(workspace, "new").stat().st_mtime - EXPIRY_S - 60))
