@@ -3,26 +3,26 @@
 
 import math
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.resource_consumers.gpu_resource_consumer import GPUResourceConsumer
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
+from nvflare.fuel.utils import gpu_utils
 from nvflare.utils.job_launcher_utils import get_resource_manager_spec, validate_portable_resource_spec
 
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.flare.gpus import Lent, lend_gpus, resource_spec
-from tests.fake_gpus import fake_nvidia_smi
 
+# What nvidia-smi says of two GPUs of 16 GiB, by FLARE's query.
+MEMORY = ["memory [MiB]", "16384 MiB", "16384 MiB"]
+SAID = {"index": ["index", "0", "1"], "memory.total": MEMORY, "memory.free": MEMORY}
 SITES = ["art_painting", "cartoon", "photo", "site-4"]
 
 
-def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", fake_nvidia_smi(tmp_path / "bin", [16384, 16384]))
+def test_jobs_share_a_gpu_until_its_memory_is_promised_and_the_next_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_utils, "use_nvidia_smi", SAID.__getitem__)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # which FLARE's consumer sets
     (entry,) = [one for one in lend_gpus({}, Lent(1, 16.0))["components"] if one["id"] == "resource_manager"]
