@@ -11,6 +11,13 @@ def fdg(*arguments: object) -> Result:
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "300"})
 
 
+def printed(*arguments: object) -> str:
+    """Return what ``fdg`` with these words, which must succeed, prints on standard output."""
+    result = fdg(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
 def check_refusal(result: Result, *parts: str) -> None:
     """Assert that a command was refused in one sentence, which has these ``parts``, without a traceback."""
     assert result.exit_code == 2, result.output

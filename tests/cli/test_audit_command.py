@@ -36,7 +36,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.filters import GapReportFilter
 from fdg_plugins.filters.wire import pack
 from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES
-from tests.cli.commands import check_refusal, fdg
+from tests.cli.commands import check_refusal, fdg, printed
 from tests.flare_runner import site_context
 
 JOB, OTHER_JOB = "3379af42-b0b1-4066-889e-7cf89997f720", "9c0d"
@@ -94,15 +94,14 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def test_a_row_for_every_part_of_every_answer(site: Path) -> None:
-    result = fdg("audit", site)
-    assert result.exit_code == 0, result.output
-    assert rows_of(result.stdout) == [
+    shown = printed("audit", site)
+    assert rows_of(shown) == [
         ["-", "census", "OK", "-", "0", "0", "-", "1", "-"],
         ["0", "train", "OK", "update", "2", "3,584", "5", "0", "GapReportFilter"],
         ["1", "train", "OK", "update", "2", "3,584", "5", "2", "GapReportFilter"],
         ["method", "1", "3,584", "2.5"],
     ]
-    site_and_job, sums, config = result.stdout.splitlines()[:3]
+    site_and_job, sums, config = shown.splitlines()[:3]
     assert site_and_job == f"site photo, job {JOB}"
     assert sums.startswith("3 answers, 10,752 bytes, 2026-11-21T17:48:23.558+00:00 to ")
     assert config == f"config {CONFIG[:12]}, fdg-plugins 0.1.0, nvflare 2.9.0"

@@ -13,7 +13,7 @@ from fdg_plugins.data import DATASETS, find_data_root, open_domain
 from fdg_plugins.data.catalogue import PACS, Origin, Release, origin_of
 from fdg_plugins.data.folders import MANIFEST
 from fdg_plugins.lab.preparation import checks
-from tests.cli.commands import check_refusal, fdg
+from tests.cli.commands import check_refusal, fdg, printed
 from tests.data.published import published, write_zip
 from tests.own_drawings import draw_own
 
@@ -34,10 +34,9 @@ def test_an_archive_becomes_a_data_set_with_a_manifest_that_verify_compares_with
     origin = Origin(page="https://example.org", obtain="", licence="", terms="", releases=(release,))
     monkeypatch.setattr(checks, "origin_of", lambda dataset: origin)
     root = tmp_path / "root"
-    result = fdg("data", "prepare", "pacs", archive, "--data-root", root)
-    assert result.exit_code == 0, result.output
+    prepared = printed("data", "prepare", "pacs", archive, "--data-root", root)
     for told in ("14 files written, 0 were there", "expected: small (a test)", f"terms: {origin_of('pacs').terms}"):
-        assert told in result.stdout
+        assert told in prepared
     assert len(open_domain(root, "pacs", "photo", seed=0).test) == 14
     assert "pacs: 0 files written, 14" in fdg("data", "prepare", "pacs", archive, "--data-root", root).stdout
     assert "all 14 files are as the manifest says" in fdg("data", "verify", "pacs", "--data-root", root).stdout
@@ -111,12 +110,11 @@ def test_check_says_what_is_there_and_draws_a_row_for_each_domain(photos: Path, 
     tag = Image.Exif()
     tag[ExifTags.Base.Orientation] = 6
     Image.new("RGB", (20, 20), (9, 99, 9)).save(photos / "photo" / "Hund" / "turned.jpg", exif=tag)
-    result = fdg("data", "check", photos, "--sheets", tmp_path / "sheets")
-    assert result.exit_code == 0, result.stderr
-    assert "4 domains (Bäder & Küchen, photo, sketch, Öl gemälde), 3 classes" in result.stdout
-    assert "sketch: no image of Hund" in result.stdout
-    assert "photo: 1 of 16 images have an EXIF orientation" in result.stdout
-    assert "BMP 3, JPEG 3, PNG 3, TIFF 3, WEBP 3" in result.stdout
+    told = printed("data", "check", photos, "--sheets", tmp_path / "sheets")
+    assert "4 domains (Bäder & Küchen, photo, sketch, Öl gemälde), 3 classes" in told
+    assert "sketch: no image of Hund" in told
+    assert "photo: 1 of 16 images have an EXIF orientation" in told
+    assert "BMP 3, JPEG 3, PNG 3, TIFF 3, WEBP 3" in told
     rows = np.array_split(np.asarray(Image.open(tmp_path / "sheets" / "Meine_Fotos.png")), 4)
     assert all(len(np.unique(row.reshape(-1, row.shape[-1]), axis=0)) > 50 for row in rows)
 
@@ -144,9 +142,7 @@ def test_check_names_what_is_not_used_and_what_the_file_excludes_is_no_news(phot
     shutil.copy(dog / "bild 0.png", dog / "inner")
     (dog / "1.HEIC").touch()
     shutil.copy(dog / "bild 0.png", photos / "photo" / "beside.png")
-    result = fdg("data", "check", photos)
-    assert result.exit_code == 0, result.output
-    assert "photo: not used: 3 files or folders (such as photo/" in result.stdout
+    assert "photo: not used: 3 files or folders (such as photo/" in printed("data", "check", photos)
     described = 'domains = ["photo", "sketch", "quick draw"]\nexclude = ["*.HEIC", "photo/Hund/inner/*", "*.xyz"]'
     (photos / "dataset.toml").write_text(described)
     result = fdg("data", "check", photos)

@@ -44,19 +44,22 @@ def lit_model() -> Any:
     return Lit()
 
 
+def trainer(epochs: int, *callbacks: Any) -> Any:
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    pl = importlib.import_module("pytorch_lightning")
+    return pl.Trainer(max_epochs=epochs, accelerator="cpu", callbacks=list(callbacks), **quiet)
+
+
 @pytest.mark.slow  # importing Lightning takes seconds
 def test_every_round_reports_its_own(monkeypatch: pytest.MonkeyPatch, loader: DataLoader[Any]) -> None:
-    pl = importlib.import_module("pytorch_lightning")
     lightning = importlib.import_module("fdg_plugins.client.lightning")
     monkeypatch.setattr(lightning.flare, "receive", lambda: FLModel(params={}, meta={"site_name": "ward"}))
     module = lit_model()
     part = ClassInsight(module, "fc")
     callback = lightning.ReportCallback(10, loader, part, loader)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     for _ in range(2):
         before = evaluate(module, loader)
-        trainer = pl.Trainer(max_epochs=2, accelerator="cpu", callbacks=[callback], enable_model_summary=False, **quiet)
-        trainer.fit(module, loader)
+        trainer(2, callback).fit(module, loader)
         meta = getattr(module, lightning.FL_META)
         report = meta[META_REPORT]
         assert meta[META_SAMPLES] == 10
@@ -73,7 +76,5 @@ def test_behind_flares_callback_it_refuses_to_train(loader: DataLoader[Any]) -> 
     pl = importlib.import_module("pytorch_lightning")
     lightning = importlib.import_module("fdg_plugins.client.lightning")
     flares = type("FLCallback", (pl.Callback,), {})()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(max_epochs=1, callbacks=[flares, lightning.ReportCallback(10)], accelerator="cpu", **quiet)
     with pytest.raises(SettingsError):
-        trainer.fit(lit_model(), loader)
+        trainer(1, flares, lightning.ReportCallback(10)).fit(lit_model(), loader)

@@ -46,6 +46,14 @@ def start(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> "sub
     )
 
 
+def run(job: Path, workspace: Path, data_root: Path, workers: int = 1) -> Path:
+    """Run a job to its end; return the folder with what it leaves."""
+    process = start(job, workspace, data_root, workers)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    return workspace / SIMULATOR_FOLDER
+
+
 def without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_times(one) for name, one in value.items() if name not in TIMES}
@@ -56,10 +64,7 @@ def without_times(value: Any) -> Any:
 def test_one_process_has_the_simulators_bits(method: str, tmp_path: Path, data_root: Path) -> None:
     job, settings = export(method, tmp_path / method), {"FDG_THREADS": "1", "FDG_DATA_ROOT": str(data_root)}
     printed_by(NVFLARE, "simulator", job, "-t", SITES, "-w", "there", folder=tmp_path, **settings)
-    process = start(job, tmp_path / "here", data_root)
-    printed, _ = process.communicate()
-    assert process.returncode == 0, printed
-    here = tmp_path / "here" / SIMULATOR_FOLDER
+    here = run(job, tmp_path / "here", data_root)
     check_equal(here, tmp_path / "there" / SIMULATOR_FOLDER)
     assert not [*tmp_path.glob("*/*/fdg_state/*")], "no participant keeps anything of a finished run"
     reestimates = method in ("fedga", "fedomg+ga+dim")  # by one more task in each round
@@ -77,11 +82,7 @@ def check_equal(here: Path, there: Path) -> None:
 @pytest.mark.parametrize("method", ["scaffold", pytest.param("fediir", marks=pytest.mark.nightly)])
 def test_two_workers_leave_the_bits_of_one_process(method: str, tmp_path: Path, data_root: Path) -> None:
     job = export(method, tmp_path, rounds=3)
-    for workers in (1, 2):
-        process = start(job, tmp_path / str(workers), data_root, workers)
-        printed, _ = process.communicate()
-        assert process.returncode == 0, printed
-    check_equal(*(tmp_path / str(workers) / SIMULATOR_FOLDER for workers in (1, 2)))
+    check_equal(*(run(job, tmp_path / str(workers), data_root, workers) for workers in (1, 2)))
 
 
 def test_hanging_worker_does_not_hang_the_run(tmp_path: Path, data_root: Path) -> None:

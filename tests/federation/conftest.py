@@ -16,9 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -61,17 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.federation)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job that has ended: its meta in the server's store, and the server's log of it."""
+class Ended(NamedTuple):
+    """A job that has ended: its status, and the server's log of it."""
 
-    id: str
-    meta: dict[str, Any]
+    status: str
     log: str
-
-    @property
-    def status(self) -> str:
-        return str(self.meta["status"])
 
 
 class Federation:
@@ -134,7 +127,7 @@ class Federation:
         path = self.folder / participant / (f"{job}/log.txt" if job else "log.txt")
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
-    def wait_for(self, job: str) -> Job:
+    def wait_for(self, job: str) -> Ended:
         log = ""
 
         def has_ended() -> bool:
@@ -143,7 +136,7 @@ class Federation:
             return bool(self.meta(job)["status"].startswith("FINISHED"))
 
         until(has_ended, f"job {job} goes on")
-        return Job(job, self.meta(job), log)
+        return Ended(str(self.meta(job)["status"]), log)
 
     def record_of(self, job: str, folder: Path) -> RunRecord:
         """Return the record of a job that must end well; its result is downloaded to ``folder``."""

@@ -17,7 +17,7 @@ import pytest
 
 from fdg_plugins.controllers import RunRecord
 from fdg_plugins.recipes import FDGRecipe, ProdEnv, results_file
-from tests.cli.commands import fdg
+from tests.cli.commands import printed
 from tests.federation.conftest import JOB_ID, JOB_TIMEOUT_S, LOGIN_TIMEOUT_S, PROTOCOL, Federation
 from tests.finished_runs import record_in
 from tests.processes import NVFLARE, command_line, printed_by
@@ -59,8 +59,7 @@ def test_recipe_runs_in_a_provisioned_federation(federation: Federation) -> None
 def test_sites_with_names_of_flares_own_are_told_their_domains(nvflare: Callable[..., str], tmp_path: Path) -> None:
     nvflare("poc", "prepare", "-n", len(SITES))
     for site, domain in zip(SITES, DOMAINS, strict=True):
-        told = fdg("kit", "site", tmp_path / "poc" / "example_project" / "prod_00" / site, "--domain", domain)
-        assert told.exit_code == 0, told.output
+        printed("kit", "site", tmp_path / "poc" / "example_project" / "prod_00" / site, "--domain", domain)
     FDGRecipe("fedomg", "rotateddigits", sites=list(SITES)).export(str(tmp_path / "jobs"))
     nvflare("poc", "start", "--timeout", 300)
     try:
