@@ -72,10 +72,6 @@ def _imports(found: list[ast.AST]) -> Iterator[str]:
             yield from (name if name in modules() else str(node.module) for name in names)
 
 
-def test_every_room_has_its_row() -> None:
-    assert {_room_of(module) for module in modules()} - RANK.keys() == set()
-
-
 def test_no_module_imports_upward() -> None:
     upward = {
         (module.removeprefix("fdg_plugins."), imported)

@@ -14,30 +14,12 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from fdg_plugins import storage
 from fdg_plugins.data import PACS
 from fdg_plugins.messages import HEADER_REASON, HEADER_STOP, TASK_CENSUS, TASK_EVALUATE, TASK_TRAIN
-from fdg_plugins.record.run_files import LAST_FILE, SELECTED_FILE
+from fdg_plugins.record.run_files import LAST_FILE
 from fdg_plugins.storage import load_tensors
 from tests.controllers.federation_stubs import context_of
 from tests.controllers.jobs import PROTOCOL, Job
 
 pytestmark = pytest.mark.usefixtures("wire", "images_at_sites")
-
-
-def test_run_from_census_to_record_and_models(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    job = Job(tmp_path).finished()
-    record = job.record
-    assert (record.status, record.stopped_because, record.stand_in) == ("finished", None, False)
-    assert (record.sources, record.held_out) == (("art_painting", "cartoon", "photo"), ("sketch",))
-    counts = [(one.after_round, one.sites["sketch"].count, one.sites["photo"].count) for one in record.evaluations]
-    assert counts == [(0, 28, 7), (1, 28, 7), (2, 28, 7)]
-    assert record.method.settings["server_lr"] == 0.5
-    assert record.initial_weights.label == "from scratch"
-    models = [load_tensors(tmp_path / name) for name in (LAST_FILE, SELECTED_FILE)]
-    assert models[0].keys() == models[1].keys()
-    assert (TASK_TRAIN, "sketch") not in job.asked
-    assert job.asked.count((TASK_CENSUS, "sketch")) == 1
-    assert "Accuracy of the global model [from scratch]: PACS, convnet, 16 px, seed 0" in caplog.text
-    assert {"accuracy/target", "gamma/photo", "round/seconds", "validation_loss/cartoon"} <= job.tags
 
 
 def test_a_site_that_the_job_names_and_that_is_not_connected_stops_the_job(tmp_path: Path) -> None:

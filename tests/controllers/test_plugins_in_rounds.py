@@ -44,24 +44,7 @@ def arguments(method: str, folder: Path) -> dict[str, Any]:
     return {**said, "settings": {**said["settings"], "max_samples_per_domain": None}}
 
 
-@pytest.fixture
-def blocks_root(blocks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FDG_DATA_ROOT", str(blocks))
-
-
-@pytest.mark.usefixtures("installed", "blocks_root")
-def test_a_plug_ins_method_network_and_data_set_run_by_name(tmp_path: Path) -> None:
-    job = BlocksJob(tmp_path / "run", **arguments("fedomg+proto", tmp_path)).finished()
-    record = job.record
-    assert (record.status, record.classes) == ("finished", ("bar", "square"))
-    assert record.method.objective == {"name": "proto", "strength": 1.0}
-    for versions in (record.versions, *(reply.versions for reply in record.census.values())):
-        assert versions["fdg-example-plugin"] == version("fdg-example-plugin")
-    assert all(not finished.failures and not finished.refused_reports for finished in record.rounds)
-    assert any("patches" in name for name in job.model)
-
-
-@pytest.mark.usefixtures("installed", "blocks_root")
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("who", "stopped"),
     [
@@ -69,7 +52,10 @@ def test_a_plug_ins_method_network_and_data_set_run_by_name(tmp_path: Path) -> N
         ("red", "site red cannot take part: objective 'proto' comes from a plug-in that the operator does not allow"),
     ],
 )
-def test_an_operator_refuses_before_the_plug_in_is_loaded(who: str, stopped: str, tmp_path: Path) -> None:
+def test_a_plug_in_runs_by_name_unless_an_operator_refuses_it(
+    who: str, stopped: str, blocks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FDG_DATA_ROOT", str(blocks))
     said = arguments("fedproto", tmp_path)
     job = BlocksJob(tmp_path / "run", **said)
     job.allow(who, "another-plugin")
@@ -78,7 +64,11 @@ def test_an_operator_refuses_before_the_plug_in_is_loaded(who: str, stopped: str
     assert panic.startswith(stopped)
     allowed = BlocksJob(tmp_path / "allowed", **said)
     allowed.allow(who, "FDG_example-plugin")
-    allowed.finished()
+    record = allowed.finished().record
+    for versions in (record.versions, *(reply.versions for reply in record.census.values())):
+        assert versions["fdg-example-plugin"] == version("fdg-example-plugin")
+    assert record.classes == ("bar", "square")
+    assert any("patches" in name for name in allowed.model)
 
 
 class FileJob(MethodJob):

@@ -73,10 +73,10 @@ def test_variances_that_no_site_can_have_count_as_zero_in_the_mean() -> None:
     assert made.state["bn.running_var"].tolist() == [0.0, 0.0, 0.0]
 
 
-def head_job(folder: Path, **settings: Any) -> Job:
-    """Return a job that trains the head of the network alone."""
-    protocol = {**PROTOCOL, "trainable": "head", **settings}
-    return Job(folder, protocol=protocol, aggregator="fedavg")
+def job_of(folder: Path, forge: Forge = lambda site, task, answer: None, **settings: Any) -> Job:
+    """Return a job with these settings, with FedAvg unless they have another aggregator."""
+    aggregator = settings.pop("aggregator", "fedavg")
+    return Job(folder, protocol={**PROTOCOL, **settings}, aggregator=aggregator, forge=forge)
 
 
 def names_sent(job: Job) -> dict[str, list[set[str]]]:
@@ -85,7 +85,7 @@ def names_sent(job: Job) -> dict[str, list[set[str]]]:
 
 
 def test_fixed_part_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = head_job(tmp_path / "once").finished()
+    job = job_of(tmp_path / "once", trainable="head").finished()
     assert set(job.model) > HEAD
     assert list(names_sent(job).values()) == [[set(job.model), HEAD, HEAD]] * 4
     models = [model for *_, model in job.requests]
@@ -96,7 +96,7 @@ def test_fixed_part_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     note = "fdg_plugins.controllers.rounds.ModelSender.note"
     monkeypatch.setattr(note, lambda sender, sites, failures: None)  # nobody is known to hold it
-    whole = head_job(tmp_path / "whole").finished()
+    whole = job_of(tmp_path / "whole", trainable="head").finished()
     assert list(names_sent(whole).values()) == [[set(job.model)] * 3] * 4
     assert same_bits(job.model, whole.model)
     assert job.record.evaluations == whole.record.evaluations
@@ -110,7 +110,7 @@ def test_a_site_that_no_longer_has_it_is_out_for_one_task_and_then_gets_it_again
             content[-1] ^= 1
             file.write_bytes(content)
 
-    job = head_job(tmp_path, rounds=3, min_sites=2)
+    job = job_of(tmp_path, trainable="head", rounds=3, min_sites=2)
     job.meddle = meddle
     job.finished()
     whole, names = set(job.model), names_sent(job)
@@ -140,12 +140,6 @@ def test_statistics_that_are_measured_anew_are_not_fixed() -> None:
     assert GlobalModel(state, kinds, shared=["w"]).fixed == ()
 
 
-def rule_job(folder: Path, rule: str, forge: Forge = lambda site, task, answer: None, **settings: Any) -> Job:
-    """Return a job under a rule, with FedAvg unless the settings have another aggregator."""
-    aggregator = settings.pop("aggregator", "fedavg")
-    return Job(folder, protocol={**PROTOCOL, "batch_norm": rule, **settings}, aggregator=aggregator, forge=forge)
-
-
 def differing(one: State, other: State) -> set[str]:
     return {name for name in one if not torch.equal(one[name], other[name])}
 
@@ -155,7 +149,7 @@ def reestimated(tmp_path_factory: pytest.TempPathFactory, data_root: Path) -> Jo
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("FDG_DATA_ROOT", str(data_root)), ("FDG_DEVICE", "cpu"), ("FDG_ISOLATE", "no")):
             patch.setenv(name, value)
-        return rule_job(tmp_path_factory.mktemp("reestimated"), "reestimate").finished()
+        return job_of(tmp_path_factory.mktemp("reestimated"), batch_norm="reestimate").finished()
 
 
 def test_every_model_that_is_sent_or_judged_has_statistics_measured_anew(reestimated: Job) -> None:
@@ -214,7 +208,7 @@ def test_statistics_that_stand_out_are_refused_and_their_bytes_count(tmp_path: P
             from_shareable(answer).data["extractor.1.squares"].mul_(1e6)
         came.setdefault((site, task), count_bytes(from_shareable(answer).data))
 
-    finished = rule_job(tmp_path, "reestimate", forge, rounds=1).finished().record.rounds[0]
+    finished = job_of(tmp_path, forge, batch_norm="reestimate", rounds=1).finished().record.rounds[0]
     assert finished.statistics == ("art_painting", "cartoon")
     assert finished.sites == SOURCES
     assert finished.bytes_up == sum(came.values())
@@ -228,7 +222,7 @@ def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others
                 if name.endswith(".running_var"):
                     value.fill_(-3.0)  # the received variances are one, so the site's own would be minus two
 
-    job = rule_job(tmp_path, "average", forge, rounds=1).finished()
+    job = job_of(tmp_path, forge, batch_norm="average", rounds=1).finished()
     assert job.record.rounds[0].sites == SOURCES
     assert min(float(value.min()) for name, value in job.model.items() if name.endswith(".running_var")) > 0.1
 
@@ -241,7 +235,7 @@ def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_p
             folder = next((job.folder / "sites" / site).rglob("fdg_trained_*.safetensors")).parent
             kept[site].append(dict(read_kept(folder, 99).personal))
 
-    job = rule_job(tmp_path, "local", watch, aggregator={"name": "fedavg", "weighting": "uniform"})
+    job = job_of(tmp_path, watch, batch_norm="local", aggregator={"name": "fedavg", "weighting": "uniform"})
     job.finished()
     last = [kept[site][-1] for site in SOURCES]
     assert last[0].keys() == {name for name in job.model if name.endswith(BUFFERS)}

@@ -19,7 +19,7 @@ from fdg_plugins.cli import run as run_command
 from fdg_plugins.lab.engine import run as engine_run
 from fdg_plugins.lab.sweep.machine import EngineName, launch
 from fdg_plugins.lab.sweep.run import Launch, processes_below
-from tests.cli.commands import fdg
+from tests.cli.commands import check_refusal, fdg
 from tests.engine.engine_stubs import fake, record_after
 from tests.finished_runs import record_in, same_models
 from tests.own_networks import NETWORKS
@@ -116,11 +116,9 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     assert asked == ["fdg", "resume", "mine", "--data-root", str(root)]
     before = content("mine", "run.json")
     launches = use_fake()
-    refused = resume("mine")
-    assert (refused.exit_code, "is on real images, and this command finds the STAND-IN" in refused.stderr) == (2, True)
+    check_refusal(resume("mine"), "is on real images, and this command finds the STAND-IN")
     assert content("mine", "run.json") == before
-    refused = resume(tmp_path)
-    assert (refused.exit_code, "fdg sweep" in refused.stderr) == (2, True)
+    check_refusal(resume(tmp_path), "fdg sweep")
     done = fdg(*asked[1:])
     assert (done.exit_code, done.stderr) == (0, "")
     environment = launches[0].environment
@@ -128,8 +126,7 @@ def test_run_goes_on_by_the_printed_command(use_fake: UseFake, data_root: Path, 
     after = content("mine", "run.json")
     assert {**after, "seconds": before["seconds"]} == before
     assert Path("mine", "log.txt").read_text() == "the log of the run\n" * 2
-    again = fdg(*asked[1:])
-    assert (again.exit_code, "has finished" in again.stderr) == (2, True)
+    check_refusal(fdg(*asked[1:]), "has finished")
 
 
 def test_resume_keeps_machine_settings(use_fake: UseFake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The job of a run, from a method by name or from a job folder, checked before anything is started."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from fdg_plugins.lab.sweep.machine import ENGINES, EngineName
 from fdg_plugins.lab.sweep.plan import DataFound
 from fdg_plugins.plugins.files import load_file
 from fdg_plugins.recipes import make_recipe
-from fdg_plugins.storage import read_json
 from tests.recipes.exported_jobs import workflow
 
 ROOT = Path(__file__).parents[2]
@@ -96,20 +94,6 @@ def test_wrong_source_is_refused(what: str, changes: dict[str, Any], monkeypatch
     monkeypatch.setattr(engine_run, "look_at_data", lambda *_: pytest.fail("the stand-in would be drawn"))
     with pytest.raises(FDGError):
         check_run(source(what, **changes))
-
-
-def test_a_job_without_an_aggregator_by_name_or_without_sites_is_refused(tmp_path: Path) -> None:
-    job = Path(shutil.copytree(JOB, tmp_path / "job"))
-    for meta in ({"deploy_map": {"app": ["@ALL"]}}, {}):
-        (job / "meta.json").write_text(json.dumps(meta))
-        with pytest.raises(FDGError):
-            source(str(job))
-    shutil.copy(Path(JOB, "meta.json"), job / "meta.json")
-    config = read_json(job / CONFIG)
-    config["workflows"][0]["args"]["aggregator"] = None
-    (job / CONFIG).write_text(json.dumps(config))
-    with pytest.raises(FDGError):
-        source(str(job))
 
 
 def test_a_setting_of_the_weighting_or_of_the_objective_reaches_the_one_that_has_it(tmp_path: Path) -> None:

@@ -217,17 +217,6 @@ def test_a_broken_policy_stops_everything_before_any_work(site: Site) -> None:
     assert executor.orders == []
 
 
-def test_an_unforeseen_error_in_the_release_lets_nothing_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.write("fdg_privacy.json", LIMITS)
-    site.write("fdg_site.json", {SITE: {"report_names": True}})
-
-    def fail(*_: Any) -> None:
-        raise ValueError(str(CANARY))
-
-    monkeypatch.setattr("fdg_plugins.filters.privacy.read_update", fail)
-    assert refusal(site.sent(trained())) == "site photo: differential privacy failed with ValueError."
-
-
 def forbidden() -> Iterator[tuple[TaskResult, dict[str, Any], list[str], str]]:
     """Yield a result, the protocol's settings, the reports that are allowed, and what the refusal names."""
     means = trained(class_means=torch.ones(3))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local training and evaluation without FLARE: what is summed, when it stops, what it leaves behind."""
+"""Local training without FLARE: updates, optimizers, and whose error it was."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,17 +13,14 @@ from fdg_plugins.objectives import ERMObjective, LocalObjective
 from fdg_plugins.privacy.reasons import texts_of
 from fdg_plugins.randomness import seeded
 from fdg_plugins.settings.protocol import make_protocol
-from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
+from fdg_plugins.training.loop import DevicePolicy, train_locally
 from fdg_plugins.training.optimizers import make_optimizer
 from fdg_plugins.training.results import make_update
+from tests.random_tensors import normal
 
 CPU = torch.device("cpu")
 CLASSES = 3
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-def never() -> bool:
-    return False
+BATCH = (normal(2, 8, 3, 6, 6), torch.arange(8) % CLASSES)
 
 
 def small_model() -> ExtractorClassifier:
@@ -33,27 +29,9 @@ def small_model() -> ExtractorClassifier:
         return ExtractorClassifier(nn.Sequential(*layers), nn.Linear(8, CLASSES))
 
 
-def toy_batches(sizes: Iterable[int]) -> list[Batch]:
-    """Return batches of those sizes; the class of an image is its strongest colour."""
-    with seeded(2, "data"):
-        batches = []
-        for size in sizes:
-            labels = torch.arange(size) % CLASSES
-            images = torch.randn(size, 3, 6, 6) + 2 * nn.functional.one_hot(labels, 3).float()[:, :, None, None]
-            batches.append((images, labels))
-    return batches
-
-
-def train(
-    model: ExtractorClassifier,
-    epochs: list[list[Batch]],
-    *,
-    policy: DevicePolicy | None = None,
-    objective: LocalObjective | None = None,
-) -> LocalTraining:
-    policy, local = policy or DevicePolicy(CPU), objective or ERMObjective().local({}, model)
+def train(model: ExtractorClassifier, policy: DevicePolicy, objective: LocalObjective) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return train_locally(policy.place(model), local, epochs, optimizer, policy, never)
+    train_locally(policy.place(model), objective, [[BATCH] * 2], optimizer, policy, lambda: False)
 
 
 def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_contiguous() -> None:
@@ -61,7 +39,7 @@ def test_channels_last_changes_the_layout_but_not_the_result_and_the_update_is_c
     updates = []
     for channels_last in (False, True):
         model = small_model()
-        train(model, [toy_batches([8, 8])], policy=DevicePolicy(CPU, channels_last=channels_last))
+        train(model, DevicePolicy(CPU, channels_last=channels_last), ERMObjective().local({}, model))
         weight = model.get_parameter("extractor.0.weight")
         assert weight.is_contiguous(memory_format=torch.channels_last) is channels_last
         updates.append(make_update(model.state_dict(), received))
@@ -122,11 +100,11 @@ class Failing(LocalObjective):
 def test_what_training_raises_names_the_objective_unless_a_site_can_tell_it_itself() -> None:
     error = NameError("name 'imgs' is not defined")
     with pytest.raises(PartError) as caught:
-        train(small_model(), [toy_batches([4])], objective=Failing(error))
+        train(small_model(), DevicePolicy(CPU), Failing(error))
     assert caught.value.__cause__ is error
     assert "name 'imgs' is not defined" in str(caught.value)
     assert texts_of(caught.value) == (str(caught.value), "objective Failing raised NameError.")
     for known in (Stopped(), FDGError("no."), ZeroDivisionError("division by zero")):
         with pytest.raises(type(known)) as left:
-            train(small_model(), [toy_batches([4])], objective=Failing(known))
+            train(small_model(), DevicePolicy(CPU), Failing(known))
         assert left.value is known

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 
 from fdg_plugins.executors.training_process import TrainingProcess, WorkerPool
 from fdg_plugins.executors.work import CENSUS_FILE, SiteTask, SiteWork, TaskResult
@@ -127,8 +127,7 @@ def test_work_is_apart_by_default_but_not_in_the_simulator_and_the_environment_d
     for kind, name in ((TrainingProcess, "apart"), (SiteWork, "in place")):
         monkeypatch.setattr(kind, "do_work", partial(note, name))
     site = Site("photo", tmp_path, data_root=str(data_root))
-    context = site.context()
-    context.set_prop(ReservedKey.RUN_NUM, job, private=False, sticky=False)
+    context = site.context(job)
     monkeypatch.delenv("FDG_ISOLATE")
     reply = run_task(site.executor, TASK_CENSUS, census_request(), context)
     assert reply.get_return_code() == ReturnCode.TASK_ABORTED
