@@ -25,12 +25,25 @@ def workspace_of(folder: Path, site: str = "") -> Workspace:
     return Workspace(str(folder), site)
 
 
-def site_context(site: str, folder: Path, job: str = "job", scope: Sequence[Filter] = ()) -> FLContext:
-    """Return a new context of a job at the site that works in ``folder``; ``scope``: result filters of its scope."""
+def site_context(
+    site: str,
+    folder: Path,
+    job: str = "job",
+    scope: Sequence[Filter] = (),
+    task: str | None = None,
+    filters: Sequence[Filter] = (),
+) -> FLContext:
+    """Return a new context of a job at the site that works in ``folder``.
+
+    ``scope``: result filters of its scope; ``task``: the one whose result passes them, and then the job's ``filters``.
+    """
     workspace = workspace_of(folder, site)
     engine = SimpleNamespace(get_workspace=lambda: workspace, fire_event=lambda event, context: None)
     context = FLContext()
     private: dict[str, Any] = {ReservedKey.ENGINE: engine}
+    if task is not None:
+        private[FLContextKey.TASK_NAME] = task
+        private[FLContextKey.RUNNER] = SimpleNamespace(task_result_filters={f"{task}/out": list(filters)})
     if scope:
         private[FLContextKey.SCOPE_OBJECT] = SimpleNamespace(task_result_filters={"out": list(scope), "in": []})
     for key, value in private.items():

@@ -9,7 +9,6 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -193,11 +192,7 @@ def fl_ctx(workspace: Path) -> FLContext:
     own, jobs = ExcludeVars(["head"]), GapReportFilter()
     own.set_prop(FilterContextKey.SOURCE, FilterSource.SITE)
     jobs.set_prop(FilterContextKey.SOURCE, FilterSource.JOB)
-    context = site_context(SITE, workspace, "job-1", scope=[own])
-    runner = SimpleNamespace(task_result_filters={"train/out": [jobs], "census/out": []})
-    for key, value in {FLContextKey.TASK_NAME: "train", FLContextKey.RUNNER: runner}.items():
-        context.set_prop(key, value, private=True, sticky=False)
-    return context
+    return site_context(SITE, workspace, "job-1", [own], "train", [jobs])
 
 
 def audit(answer: Shareable, fl_ctx: FLContext) -> list[AuditLine]:

@@ -15,6 +15,7 @@ from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.privacy.ledger import Ledger, Limits
 from tests.cli.commands import printed
+from tests.cli.test_kit import make_kit
 
 RIGHTS = {
     "format_version": "1.0",
@@ -36,13 +37,8 @@ def job_storage(place: str) -> dict[str, Any]:
     return {"id": "job_manager", "args": {"uri_root": place}}
 
 
-def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
+def good_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
     """Make a kit in which nothing is to be found fault with; None takes an entry of its resources away."""
-    for part in ("startup", "local"):
-        (folder / part).mkdir(parents=True)
-    startup = {"client": {"fqsn": "photo"}} if end == SITE else {}
-    file = folder / "startup" / f"fed_{'server' if end == SERVER else 'client'}.json"
-    file.write_text(json.dumps(startup), encoding="utf-8")
     # As FLARE provisions every site, and our hardening the server.
     component = {"path": RETURNING_SITES if end == SERVER else f"{SiteLogStreamer.__module__}.SiteLogStreamer"}
     content = {
@@ -51,7 +47,7 @@ def make_kit(folder: Path, end: str = SITE, **resources: Any) -> Path:
         "components": [component],
         **resources,
     }
-    write(folder, "resources.json", {key: value for key, value in content.items() if value is not None})
+    make_kit(folder, end, {key: value for key, value in content.items() if value is not None}, "photo")
     write(folder, "authorization.json", RIGHTS)
     if end == SITE:
         data = folder.parent / "data"
@@ -75,7 +71,7 @@ def findings(kit: Path, check: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("end", [SERVER, SITE])
 def test_of_a_kit_with_the_least_rights_all_is_well(tmp_path: Path, end: str) -> None:
-    told = printed("kit", "check", make_kit(tmp_path / "kit", end))
+    told = printed("kit", "check", good_kit(tmp_path / "kit", end))
     assert "all is well" in told
     assert f"kit, of a {end}" in " ".join(told.split())
 
@@ -94,13 +90,13 @@ def test_a_list_that_holds_more_is_a_warning_and_one_that_leads_past_the_filters
 ) -> None:
     for end, worst in ((SITE, at_site), (SERVER, "warning")):
         wide = None if entries is None else [*class_paths(end), *entries]
-        found = findings(make_kit(tmp_path / end, end, class_allow_list=wide), "class_allow_list")
+        found = findings(good_kit(tmp_path / end, end, class_allow_list=wide), "class_allow_list")
         assert [status for status, said in found if text in said] == [worst], found
         assert {status for status, _ in found} <= {worst, "warning"}
 
 
 def test_without_rights_of_the_operators_own_flares_default_counts(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     (kit / "local" / "authorization.json").unlink()
     assert findings(kit, "authorization.json")[0][0] == "problem", "no policy can be read"
     write(kit, "authorization.json.default", RIGHTS)
@@ -125,7 +121,7 @@ CALLED_BY = {"byoc": ["byoc"], "shell_commands": ["cat", "grep", "head", "ls", "
 )
 def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, rights: Any) -> None:
     policy = {"format_version": "1.0", "permissions": {"lead": rights, "org_admin": {"operate": "o:site"}}}
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     write(kit, "authorization.json", policy)
     flare = FLAuthorizer("hospital", policy)
     people = [Person(name, org, "lead") for name in ("anna", "ben") for org in ("hospital", "other")]
@@ -159,14 +155,14 @@ def test_a_right_is_named_exactly_if_flare_gives_it_to_somebody(tmp_path: Path, 
 def test_what_is_amiss_has_its_line(
     tmp_path: Path, end: str, resources: dict[str, Any], files: dict[str, Any], check: str, status: str
 ) -> None:
-    kit = make_kit(tmp_path / "kit", end, **resources)
+    kit = good_kit(tmp_path / "kit", end, **resources)
     for name, content in files.items():
         (kit / name).write_text(json.dumps(content), encoding="utf-8")
     assert [found for found, _ in findings(kit, check)] == [status]
 
 
 def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_chooses(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     for other, status in (
         (scope("incoming", {**DP, "direction": "in"}), "warning"),
         (scope("both", {**DP, "direction": "INOUT"}), "ok"),
@@ -181,7 +177,7 @@ def test_a_scope_without_privacy_beside_one_with_it_is_a_warning_for_a_job_choos
 
 
 def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     write(kit, "fdg_privacy.json", {"clip_norm": 1.0, "max_epsilon": 3.5})
     lacking = "clip_norm 1, max_epsilon 3.5; without noise_multiplier, it demands no differential privacy itself"
     assert findings(kit, "fdg_privacy.json") == [("warning", lacking)]
@@ -191,14 +187,14 @@ def test_the_bounds_of_the_privacy_policy_are_told(tmp_path: Path) -> None:
 
 def test_a_config_needs_an_entry_for_its_participant_and_names_those_of_others(tmp_path: Path) -> None:
     for end, name in ((SITE, "photo"), (SERVER, "server")):
-        kit = make_kit(tmp_path / end, end)
+        kit = good_kit(tmp_path / end, end)
         for names, found in ((["other"], ["problem"]), ([name, "other"], ["ok", "warning"]), ([name], ["ok"])):
             write(kit, "fdg_site.json", {key: {"allowed_plugins": []} for key in names})
             assert [status for status, _ in findings(kit, "fdg_site.json")][: len(found)] == found
 
 
 def test_a_report_that_nothing_sends_is_named_among_the_allowed(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path)
+    kit = good_kit(tmp_path)
     for names, told in ((["gap", "local_model", "class_means"], []), (["gap", "class_mean"], ["'class_means'"])):
         write(kit, "fdg_site.json", {"photo": {"allowed_reports": names}})
         found = [text for status, text in findings(kit, "fdg_site.json") if status == "warning"]
@@ -206,7 +202,7 @@ def test_a_report_that_nothing_sends_is_named_among_the_allowed(tmp_path: Path) 
 
 
 def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: Path) -> None:
-    kit, mounted = make_kit(tmp_path / "kit"), tmp_path / "mounted"
+    kit, mounted = good_kit(tmp_path / "kit"), tmp_path / "mounted"
     write(kit, "fdg_privacy.json", {"max_epsilon": 3.5, "ledger": str(mounted)})
     assert [status for status, _ in findings(kit, "privacy ledger")] == ["problem"]
     write(kit, "resources.json", {"class_allow_list": class_paths(SITE), "components": [{"id": "docker_launcher"}]})
@@ -218,7 +214,7 @@ def test_the_folder_that_the_policy_names_for_the_ledger_is_looked_at(tmp_path: 
 
 
 def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     path, limits = kit / "local" / "fdg_privacy" / "ledger.json", Limits(**BOUNDS, delta=1e-5)
     assert findings(kit, "privacy ledger") == []
     Ledger(path, "photo").spend("job", 0, limits)
@@ -228,7 +224,7 @@ def test_a_ledger_from_which_nothing_can_be_released_is_a_problem(tmp_path: Path
 
 
 def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) -> None:
-    kit = make_kit(tmp_path / "kit")
+    kit = good_kit(tmp_path / "kit")
     key, state = kit / "startup" / "client.key", kit / "fdg_state" / "run" / "memory.safetensors"
     ledger = kit / "local" / "fdg_privacy" / "ledger.json"
     for path in (key, state, ledger):
@@ -249,7 +245,7 @@ def test_files_that_others_can_read_are_named_with_the_remedy(tmp_path: Path) ->
 
 
 def test_the_data_root_is_looked_for(tmp_path: Path) -> None:
-    kit, data, own = make_kit(tmp_path / "kit"), tmp_path / "data", tmp_path / "own"
+    kit, data, own = good_kit(tmp_path / "kit"), tmp_path / "data", tmp_path / "own"
     (own / "ward").mkdir(parents=True)
 
     def status(**settings: str) -> str:

@@ -27,12 +27,13 @@ import fdg_plugins
 from fdg_plugins.aggregators import AGGREGATORS, WEIGHTINGS, UpdateAggregator
 from fdg_plugins.errors import FDGError, SettingsError
 from fdg_plugins.flare.components import SERVER, SITE, class_paths, components
-from fdg_plugins.flare.kits import ENDS, read_kit
+from fdg_plugins.flare.kits import read_kit
 from fdg_plugins.objectives import OBJECTIVES
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.round_record import Method
+from tests.cli.test_kit import make_kit
 from tests.processes import printed_by
 from tests.source_trees import imported, nodes
 
@@ -276,11 +277,7 @@ def test_no_module_unpickles_evaluates_connects_or_starts_processes() -> None:
 
 @pytest.mark.parametrize("end", [SERVER, SITE])
 def test_the_allow_list_of_a_kit_builds_nothing_else(tmp_path: Path, end: str) -> None:
-    marker = next(name for name, one in ENDS.items() if one == end)
-    for part in (f"startup/{marker}", "local/resources.json"):
-        (tmp_path / "kit" / part).parent.mkdir(parents=True)
-        (tmp_path / "kit" / part).write_text("{}", encoding="utf-8")
-    entries, file = read_kit(tmp_path / "kit").least_list(), tmp_path / "resources.json"
+    entries, file = read_kit(make_kit(tmp_path / "kit", end, {})).least_list(), tmp_path / "resources.json"
     file.write_text(json.dumps({"class_allow_list": entries}), encoding="utf-8")
     authorizer, site = ComponentPathAuthorizer(), SimpleNamespace(get_resources_file_path=lambda: str(file))
 
