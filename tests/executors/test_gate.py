@@ -26,6 +26,7 @@ from fdg_plugins.filters import (
     RoundedUpdateSendFilter,
 )
 from fdg_plugins.messages import HEADER_REASON, META_REPORT, META_SAMPLES, TASK_PROBE, TASK_STATISTICS, TASK_TRAIN
+from fdg_plugins.privacy.ledger import Ledger, Release
 from fdg_plugins.settings.protocol import Protocol
 from tests.controllers.federation_stubs import evaluation, train_report
 from tests.executors.sites import reason, task_request
@@ -92,9 +93,8 @@ class Site:
         return send(reply, executor, task, context, self.filters)
 
     @property
-    def releases(self) -> list[dict[str, Any]]:
-        path = self.local / "fdg_privacy" / "ledger.json"
-        return json.loads(path.read_text())["releases"] if path.exists() else []
+    def releases(self) -> tuple[Release, ...]:
+        return Ledger(self.local / "fdg_privacy" / "ledger.json", SITE).read().releases
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_noise_is_added_once_by_the_strictest_of_all_and_entered_once(
     if policy is not None:
         site.write("fdg_privacy.json", policy)
     assert_noised_once(site.sent(trained()))
-    assert [(one["job"], one["round"], one["noise_multiplier"]) for one in site.releases] == [("job", 4, 8.0)]
+    assert [(one.job, one.round, one.noise_multiplier) for one in site.releases] == [("job", 4, 8.0)]
 
 
 def in_place(shareable: Shareable) -> Shareable:
@@ -183,7 +183,7 @@ def test_limits_that_became_stricter_meanwhile_are_kept(site: Site) -> None:
     site.scope = (dp(),)
     stricter = {"noise_multiplier": 64.0}
     assert_noised_once(site.sent(trained(), meanwhile=lambda: site.write("fdg_privacy.json", stricter)), sigma=64.0)
-    assert [one["noise_multiplier"] for one in site.releases] == [8.0, 64.0]
+    assert [one.noise_multiplier for one in site.releases] == [8.0, 64.0]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_what_privacy_does_not_cover_is_refused(site: Site, task: str, result: T
     assert text in refusal(site.returned(result, task))
     site.filters = (ExchangeReportFilter(),) if task == TASK_PROBE else ()
     assert refusal(site.sent(result, task)).startswith("site photo: differential privacy refused its answer: ")
-    assert site.releases == []
+    assert site.releases == ()
 
 
 def test_an_error_leaves_without_its_reason_also_where_names_may_leave(site: Site) -> None:

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from nvflare.apis.dxo import DXO
-from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.filter import Filter
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 
-NAN, INFINITY = float("nan"), float("inf")
+NAN = float("nan")
 REPORT = "fdg_report"
 REASON, STOP = "fdg_reason", "fdg_stop"
 FORGED = "2026-01-01 00:00:00,000 - ServerRunner - INFO - forged: all is well"
@@ -27,11 +26,11 @@ ESCAPES = f"\x1b[2J\x1b[31m\r\n{FORGED}\u2028{FORGED}\x85{FORGED}\u202e\x00"
 Way = Callable[[Shareable], Shareable]
 
 
-class Hostile(DXOFilter):
+class Hostile(Filter):
     """Answers task ``train`` with the next of ``WAYS``."""
 
     def __init__(self) -> None:
-        super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
+        super().__init__()
         self._count = 0
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -41,10 +40,6 @@ class Hostile(DXOFilter):
         way = list(WAYS.values())[min(self._count, len(WAYS) - 1)]
         self._count += 1
         return way(shareable)
-
-    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO:
-        """Not reached: ``process`` does it all."""
-        return dxo
 
 
 def data(change: Callable[[dict[str, Any]], Any]) -> Way:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fdg_plugins.audit.file import read_audit
+from fdg_plugins.privacy.ledger import Ledger
 from tests.federation.conftest import PROTOCOL, Federation, local_files
 
 LIMITS = {"clip_norm": 0.5, "noise_multiplier": 8.0, "max_epsilon": 1000.0}
@@ -24,10 +25,8 @@ def test_private_site_releases_once(federation: Federation, job: Path, tmp_path:
         id_ = federation.session("lead").submit_job(str(job))
         record = federation.record_of(id_, tmp_path / "result")
     for site in ("photo", "cartoon"):
-        local = federation.folder / site / "local"
-        ledger = json.loads((local / "fdg_privacy" / "ledger.json").read_text(encoding="utf-8"))
-        mine = [entry for entry in ledger["releases"] if entry["job"] == id_]
-        assert [entry["round"] for entry in mine] == list(range(PROTOCOL["rounds"]))
+        ledger = Ledger(federation.folder / site / "local" / "fdg_privacy" / "ledger.json", site).read()
+        assert [entry.round for entry in ledger.releases if entry.job == id_] == list(range(PROTOCOL["rounds"]))
         lines = [line for line in read_audit(federation.folder / site / "fdg_audit.jsonl") if line.job == id_]
         trained = [line for line in lines if line.task == "train" and line.return_code == "OK"]
         assert [line.stage for line in trained] == ["returned", "sent"] * PROTOCOL["rounds"]

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 from safetensors.torch import load_file
 
 from fdg_plugins.audit.file import read_audit
+from fdg_plugins.privacy.ledger import Ledger
 from tests.federation import colluder, hostile
 from tests.federation.conftest import SERVER_CONFIG, Federation, change_protocol, edit_json, local_files
 from tests.federation.test_c_privacy import SCOPE
@@ -57,12 +57,6 @@ def stolen(loot: Path) -> list[str]:
     return sorted(name for name, text in texts.items() if any(mark in text for mark in marks))
 
 
-def releases(federation: Federation) -> list[dict[str, Any]]:
-    ledger = federation.folder / VICTIM / "local" / "fdg_privacy" / "ledger.json"
-    found: list[dict[str, Any]] = json.loads(ledger.read_text(encoding="utf-8"))["releases"] if ledger.exists() else []
-    return found
-
-
 def test_colluder_gets_nothing(federation: Federation, job: Path, tmp_path: Path) -> None:
     change_protocol(job, rounds=ROUNDS)
     with collusion(federation) as loot:
@@ -84,6 +78,7 @@ def check_warnings(log: str) -> None:
 def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> None:
     """Nothing of a victim's came; ledger and audit of a victim hold what the server was given, and no more."""
     assert stolen(loot) == []
+    ledger = Ledger(federation.folder / VICTIM / "local" / "fdg_privacy" / "ledger.json", VICTIM).read()
     for victim in (VICTIM, UNPROTECTED):
         assert len(list(loot.glob(f"answer of {victim} to *.txt"))) == len(colluder.WAYS), "every way was tried"
         noted = [line for line in read_audit(federation.folder / victim / "fdg_audit.jsonl") if line.job == job]
@@ -93,7 +88,7 @@ def check_that_nothing_left(federation: Federation, job: str, loot: Path) -> Non
             assert {line.task for line in updates} <= {"train"}
             assert len({line.round for line in updates}) == len(updates) <= ROUNDS
             if victim == VICTIM and stage == "sent":
-                assert len(updates) <= sum(release["job"] == job for release in releases(federation)) <= ROUNDS
+                assert len(updates) <= sum(release.job == job for release in ledger.releases) <= ROUNDS
         refusals = re.findall(
             rf"site {victim} \| task [^\n]*fetched from the server itself", federation.log(victim, job)
         )

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.filter import Filter
-from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
@@ -36,6 +35,7 @@ from fdg_plugins.messages import (
     META_SAMPLES,
     META_SITE_REPORT,
 )
+from fdg_plugins.privacy.ledger import Ledger, Release
 from tests.controllers.federation_stubs import census_reply, evaluation, train_report
 from tests.flare_runner import site_context as site_context_of
 
@@ -64,11 +64,7 @@ def context(local: Path) -> MakeContext:
 def site_context(
     local: Path, *job_filters: Filter, task: str = "train", job: str = "job-1", scope: tuple[Filter, ...] = ()
 ) -> FLContext:
-    fl_ctx = site_context_of(SITE, local.parent, job, scope)
-    runner = SimpleNamespace(task_result_filters={f"{task}/out": list(job_filters)})
-    for key, value in {FLContextKey.TASK_NAME: task, FLContextKey.RUNNER: runner}.items():
-        fl_ctx.set_prop(key, value, private=True, sticky=False)
-    return fl_ctx
+    return site_context_of(SITE, local.parent, job, scope, task, job_filters)
 
 
 def update() -> dict[str, Any]:
@@ -107,9 +103,8 @@ def silent(**limits: Any) -> DifferentialPrivacyFilter:
     return made
 
 
-def ledger_of(local: Path) -> dict[str, Any]:
-    path = local / "fdg_privacy" / "ledger.json"
-    return json.loads(path.read_text()) if path.exists() else {"releases": []}
+def releases(local: Path) -> tuple[Release, ...]:
+    return Ledger(local / "fdg_privacy" / "ledger.json", SITE).read().releases
 
 
 def assert_refused(reply: Shareable, pattern: str) -> None:
@@ -190,7 +185,7 @@ def test_unknown_content_is_not_quoted(came: Shareable, pattern: str, context: M
     assert_refused(reply, pattern)
     assert str(CANARY) not in str(dict(reply))
     assert SITE in reply.get_header(HEADER_REASON)
-    assert ledger_of(local)["releases"] == [], "what does not leave costs nothing"
+    assert releases(local) == (), "what does not leave costs nothing"
 
 
 junk = st.recursive(
@@ -266,7 +261,7 @@ def test_at_the_ceiling_nothing_leaves_and_the_job_is_asked_to_stop(context: Mak
         reply, rf"site photo: its privacy budget is spent: epsilon is {ceiling:.4g} .* ceiling is {ceiling:g}"
     )
     assert reply.get_header(HEADER_STOP) is True
-    assert [(one["job"], one["round"]) for one in ledger_of(local)["releases"]] == [("job-1", n) for n in range(3)]
+    assert [(one.job, one.round) for one in releases(local)] == [("job-1", n) for n in range(3)]
     assert HEADER_STOP not in other.process(answer(meta={"fdg_new": 1}), context(other))["__headers__"]
 
 
@@ -274,12 +269,12 @@ def test_crash_costs_budget_and_releases_nothing(context: MakeContext, local: Pa
     dp = silent()
 
     def crash(count: int) -> torch.Tensor:
-        assert len(ledger_of(local)["releases"]) == 1, "the entry is on disk before there is any noise"
+        assert len(releases(local)) == 1, "the entry is on disk before there is any noise"
         raise MemoryError
 
     dp._noise = crash
     assert_refused(dp.process(answer(), context(dp)), "failed with MemoryError")
-    assert len(ledger_of(local)["releases"]) == 1
+    assert len(releases(local)) == 1
 
 
 @pytest.mark.parametrize(
@@ -311,7 +306,7 @@ def test_of_the_sites_policy_and_the_jobs_arguments_the_stricter_counts(context:
     loose = silent(clip_norm=100.0, noise_multiplier=0.1, max_epsilon=1e9, delta=0.5)
     out = from_shareable(loose.process(answer(), context(loose)))
     assert out.data["conv.weight"].tolist() == [pytest.approx([1.5, 0], rel=1e-3), pytest.approx([0, 2.0], rel=1e-3)]
-    assert ledger_of(local)["releases"][0]["noise_multiplier"] == 3
+    assert releases(local)[0].noise_multiplier == 3
     while (reply := loose.process(answer(), context(loose))).get_return_code() == ReturnCode.OK:
         pass
     assert_refused(reply, "at delta 1e-06.*the ceiling is 5")
