@@ -72,6 +72,9 @@ def test_another_optimizer_has_no_momentum_and_none_may_be_asked_of_it() -> None
         plans({"momentum": 0.9}, environment={"FDG_OPTIMIZER": "adam"})
 
 
+TASKS = (TASK_TRAIN, TASK_PROBE)
+
+
 @pytest.mark.parametrize("layer", ["stand_in", "environment"])
 def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: str) -> None:
     by_operator, drawn = {"FDG_UPDATE_PRECISION": "bfloat16"}, {"update_precision": "bfloat16"}
@@ -84,18 +87,14 @@ def test_an_update_precision_for_which_the_job_was_not_made_is_refused(layer: st
         check_filters(rounded, lambda asked: [GapCheckFilter(), RoundedUpdateReceiveFilter()])
 
 
-@pytest.mark.parametrize(
-    ("objective", "probe", "task"),
-    [("dim", None, TASK_TRAIN), ("iir", "previous_round", TASK_TRAIN), ("iir", "extra_task", TASK_PROBE)],
-)
-def test_objective_whose_reports_the_job_lacks_is_refused(objective: str, probe: str | None, task: str) -> None:
-    wanted = plans({"objective": {"name": objective, **({} if probe is None else {"probe": probe})}})
-    other = TASK_PROBE if task == TASK_TRAIN else TASK_TRAIN
+@pytest.mark.parametrize(("probe", "task", "other"), [("previous_round", *TASKS), ("extra_task", *reversed(TASKS))])
+def test_objective_whose_reports_the_job_lacks_is_refused(probe: str, task: str, other: str) -> None:
+    wanted = plans({"objective": {"name": "iir", "probe": probe}})
     lacking: list[dict[str, list[Filter]]] = [{task: [GapCheckFilter()]}, {task: [], other: [ExchangeCheckFilter()]}]
     for there in lacking:
         with pytest.raises(SettingsError) as caught:
             check_filters(wanted, there.get)
-        assert (caught.value.field, caught.value.value) == ("objective (FDG_OBJECTIVE)", objective)
+        assert (caught.value.field, caught.value.value) == ("objective (FDG_OBJECTIVE)", "iir")
     check_filters(wanted, lambda asked: [ExchangeCheckFilter()] if asked == task else [])
     check_filters(wanted, lambda asked: None)
     check_filters(plans(), lambda asked: [])

@@ -51,6 +51,17 @@ def test_a_wrong_job_stops_before_any_site_is_asked(tmp_path: Path, arguments: d
     assert job.asked == []
 
 
+def test_an_aborted_run_is_recorded_as_stopped_without_a_panic(tmp_path: Path) -> None:
+    def meddle(site: str, task: str, count: int) -> None:
+        if task == TASK_TRAIN:
+            job.signal.trigger(True)
+
+    job = Job(tmp_path, meddle=meddle)
+    job.finished()
+    assert job.record.status == "stopped"
+    assert str(job.record.stopped_because).startswith("the job was aborted")
+
+
 def test_a_site_that_takes_no_further_part_is_asked_no_more_and_the_others_go_on(tmp_path: Path) -> None:
     def meddle(site: str, asked: str, count: int) -> Shareable | None:
         if (site, asked) != ("photo", TASK_TRAIN):

@@ -30,6 +30,7 @@ from fdg_plugins.record.checkpoint import (
 )
 from fdg_plugins.record.round_record import AggregationRecord
 from fdg_plugins.record.run_record import SCHEMA_VERSION, RunRecord
+from fdg_plugins.record.text import final_table
 from tests.controllers.federation_stubs import (
     Engine,
     census_reply,
@@ -241,6 +242,24 @@ def test_what_a_run_goes_on_with_is_compared_with_what_it_began_with() -> None:
 
 
 # --- what a person reads, and what is left of a simulation ---
+
+
+def test_the_table_shows_each_choice_with_its_round_its_accuracies_and_the_marks_of_the_run() -> None:
+    record = run_record(stand_in=True, label="from scratch")
+    for after, values in enumerate([(0.1, 0.2, 0.2, 0.5), (0.75, 0.5, 1.0, 0.25), (0.5, 0.5, 0.5, 0.125)]):
+        record.add_evaluation(after, scores(*values))
+    record.rounds += [round_record(1), round_record(2)]
+    record.choices = record.choose({})
+    title, method, head, _, *rows, _ = final_table(record).splitlines()
+    assert title.startswith("Accuracy of the global model [STAND-IN, from scratch]: STAND-IN for PACS, ")
+    assert method == "FedOMG, 2 rounds"
+    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in (head, *rows)]
+    assert cells == [
+        ["model", "cartoon", "photo", "source mean", "worst source", "target sketch"],
+        ["last (round 2)", "50.0 %", "50.0 %", "50.0 %", "50.0 %", "12.5 %"],
+        ["selected by source validation (round 1)", "75.0 %", "75.0 %", "75.0 %", "75.0 %", "25.0 %"],
+        ["oracle: chosen on the target, not a result (round 0)", "10.0 %", "20.0 %", "15.0 %", "10.0 %", "50.0 %"],
+    ]
 
 
 def test_results_of_a_simulation_outlive_its_workspace_and_never_replace_those_of_another_one(tmp_path: Path) -> None:

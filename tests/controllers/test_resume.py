@@ -14,6 +14,7 @@ from fdg_plugins.messages import HEADER_REASON, TASK_CENSUS, TASK_EVALUATE, TASK
 from fdg_plugins.record.checkpoint import has_checkpoint
 from fdg_plugins.record.run_files import LAST_FILE, LOCAL_FOLDER, RESULTS_FILE, SELECTED_FILE, STATE_FILE, TENSORS_FILE
 from fdg_plugins.state.folders import FOLDER
+from fdg_plugins.storage import load_tensors, read_json
 from fdg_plugins.testing.inputs import same_bits
 from tests.controllers.jobs import MethodJob
 from tests.finished_runs import same_models
@@ -75,10 +76,12 @@ def test_resume_gives_the_same_bits(tmp_path: Path, unbroken: MethodJob, task: s
     killed(tmp_path, task, count)
     job = resumed(tmp_path).finished()
     assert same_models(job.folder, unbroken.folder, LAST_FILE, SELECTED_FILE, TENSORS_FILE)
-    assert (job.folder / STATE_FILE).read_bytes() == (unbroken.folder / STATE_FILE).read_bytes()
+    state, tensors = read_json(job.folder / STATE_FILE), load_tensors(job.folder / TENSORS_FILE)
+    assert (state["after_round"], state["exchange"]["tensors"]) == (4, sorted(tensors))
     assert job.record.resumed_after == [complete]
     assert job.record.evaluations == unbroken.record.evaluations
     for mine, theirs in zip(job.record.rounds, unbroken.record.rounds, strict=True):
+        assert len(mine.drawn) == 4
         assert (mine.round, mine.drawn, mine.aggregation) == (theirs.round, theirs.drawn, theirs.aggregation)
 
 

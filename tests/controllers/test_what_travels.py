@@ -227,6 +227,21 @@ def test_a_site_that_claims_negative_variances_does_not_take_those_of_the_others
     assert min(float(value.min()) for name, value in job.model.items() if name.endswith(".running_var")) > 0.1
 
 
+def test_frozen_statistics_are_those_of_the_initial_model_and_in_no_update(tmp_path: Path) -> None:
+    updates: list[set[str]] = []
+
+    def watch(site: str, task: str, answer: Shareable) -> None:
+        if task == TASK_TRAIN:
+            updates.append(set(from_shareable(answer).data))
+
+    job = job_of(tmp_path, watch, batch_norm="frozen").finished()
+    initial = build_model("convnet", 7, seed=0).state_dict()
+    frozen = {name for name in initial if name.endswith(BUFFERS)}
+    assert all(torch.equal(job.model[name], initial[name]) for name in frozen)
+    assert updates
+    assert all(sent == initial.keys() - frozen for sent in updates)
+
+
 def test_each_site_uses_statistics_of_its_own_and_the_model_has_their_mean(tmp_path: Path) -> None:
     kept: dict[str, list[State]] = {site: [] for site in SOURCES}
 

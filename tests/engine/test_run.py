@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.engine.run import RunDisplay
-from fdg_plugins.lab.sweep.machine import ENGINES, EngineName, Machine, launch
+from fdg_plugins.lab.sweep.machine import Machine, launch
 from fdg_plugins.lab.sweep.run import StopOrder, carry_out, processes_below
 from fdg_plugins.record.run_record import RunRecord
 from tests.engine.engine_stubs import ROUNDS, fake_engine, record_after
@@ -27,14 +26,6 @@ def test_a_run_whose_record_is_not_one_has_failed_and_is_ended(tmp_path: Path) -
     assert processes_below(folder) == []
 
 
-def test_every_name_has_an_engine_and_those_that_cannot_take_a_path_refuse_it(tmp_path: Path) -> None:
-    assert set(ENGINES) == set(EngineName)
-    ENGINES[EngineName.PROCESS].check_path(tmp_path / "two words")
-    for name in (EngineName.SIMULATOR, EngineName.POC):
-        with pytest.raises(SettingsError):
-            ENGINES[name].check_path(tmp_path / "two words")
-
-
 def shown(*records: RunRecord, terminal: bool = False) -> str:
     """Return what a person sees of the records, one after the other."""
     file = io.StringIO()
@@ -45,11 +36,13 @@ def shown(*records: RunRecord, terminal: bool = False) -> str:
     return file.getvalue()
 
 
-def test_a_terminal_shows_a_bar_and_a_refused_report_has_one_line() -> None:
+def test_a_round_is_a_step_of_a_bar_at_a_terminal_and_else_a_line() -> None:
     record = record_after(1)
     text = shown(record_after(0), record, terminal=True)
     assert "1/2 sites 2/3 source 50.0 % target 50.0 % ETA 6 s" in text
     assert "train loss" not in text
+    line = "round 1/2 | sites 2/3 | train loss 1.2500 | initial model: source val 50.0 %, target sketch 50.0 % | "
+    assert shown(record_after(0), record, record) == f"{line}6.0 s | ETA 6 s\n"
     record.rounds[0] = record.rounds[0].model_copy(update={"refused_reports": {"photo": "too long."}})
     for terminal in (False, True):
         text = shown(record, record, record_after(2), terminal=terminal)
