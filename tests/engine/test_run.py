@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run as a real process, of a program in the engine's place: followed, failed, stopped; no process is ever left."""
+"""A run as a real process that fails, and what a person sees of a run while it goes on."""
 
 import io
 from pathlib import Path

@@ -7,17 +7,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from nvflare.apis.dxo import DXO, DataKind
-from nvflare.apis.filter import Filter
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.event import fire_event_to_components
@@ -27,13 +23,11 @@ from PIL import Image
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import LONGEST_QUOTE, DataError, FDGError, SettingsError, one_line
 from fdg_plugins.executors.work import CENSUS_FILE
-from fdg_plugins.filters import DifferentialPrivacyFilter, GapReportFilter, RoundedUpdateSendFilter
 from fdg_plugins.flare.context import WORKER
-from fdg_plugins.messages import META_REPORT, TASK_CENSUS, TASK_TRAIN
+from fdg_plugins.messages import TASK_CENSUS, TASK_TRAIN
 from fdg_plugins.privacy.reasons import make_reason, texts_of
 from fdg_plugins.training.session import SiteSession
 from tests.executors.sites import Site, census_request, reason, task_request
-from tests.flare_runner import site_context
 from tests.source_trees import nodes
 
 SECRET = "anna_smith"  # in the path of all that the site has
@@ -208,19 +202,6 @@ def test_the_id_is_in_the_part_of_a_reason_that_the_server_reads(length: int) ->
     (number,) = ID.findall(one_line(made.told, LONGEST_QUOTE))
     assert f"[{number}]" in made.logged
     assert made.told.startswith("a" * min(length, 100))
-
-
-@pytest.mark.parametrize(
-    "make", [partial(DifferentialPrivacyFilter, 1.0, 8.0, 10.0), GapReportFilter, RoundedUpdateSendFilter]
-)
-def test_a_filter_that_refuses_an_answer_tells_nothing_through_events(
-    make: Callable[[], Filter], tmp_path: Path, collector: InfoCollector, caplog: pytest.LogCaptureFixture
-) -> None:
-    context = listening(site_context("photo", tmp_path), collector)
-    update = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.tensor([float("nan")])}, meta={META_REPORT: "none"})
-    assert "DXO" not in make().process(update.to_shareable(), context)
-    assert caplog.records
-    assert collector.get_errors() is None
 
 
 def test_no_component_of_a_site_logs_with_an_event() -> None:
