@@ -118,6 +118,7 @@ def test_what_is_withheld_or_no_update_of_ours_has_no_gap(fl_ctx: FLContext) -> 
     assert GapReportFilter().process(error, fl_ctx) is GapCheckFilter().process(error, fl_ctx) is error
     bare = DXO(DataKind.WEIGHT_DIFF, data={"w": torch.ones(2)}).to_shareable()
     assert "LocalRound.answer" in refusal(bare, fl_ctx)
+    assert refusal(result(meta={META_REPORT: "none"}), fl_ctx)
 
 
 def test_only_the_loss_and_a_tasks_own_score_have_a_gap() -> None:
