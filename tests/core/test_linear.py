@@ -15,7 +15,7 @@ from fdg_plugins.core import combine, gram, gram_matrix, inner_product, linear
 from fdg_plugins.core.gram import divergence, inner_products
 from fdg_plugins.core.linear import BLOCK, squared_norm
 from fdg_plugins.core.stored import Stored
-from tests.random_tensors import normal
+from tests.random_tensors import normal, normal_double
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PANEL, SEGMENT = 8, 32
@@ -30,8 +30,7 @@ def threads() -> Iterator[None]:
 
 
 def vectors(size: int, count: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype) for _ in range(count)]
+    return [row.to(dtype) for row in normal_double(seed, count, size)]
 
 
 def test_products_are_taken_in_float64_whatever_the_dtype() -> None:
@@ -83,18 +82,6 @@ def test_scales_at_which_float32_has_no_squares_are_legal(scale: float) -> None:
     assert squared_norm([torch.tensor([3.0, 4.0]) * scale]).sqrt().item() == pytest.approx(5 * scale, rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.usefixtures("threads")
-def test_the_number_of_threads_changes_no_bit(dtype: torch.dtype) -> None:
-    tensors = [normal(1, 40 * BLOCK + 5), normal(2, 2 * BLOCK), normal(3, 300, 129), normal(4, 7)]
-    tensors = [tensor.to(dtype) for tensor in tensors]
-    results = []
-    for threads in (1, 2, 3, 8):
-        torch.set_num_threads(threads)
-        results.append(squared_norm(tensors))
-    assert all(torch.equal(result, results[0]) for result in results)
-
-
 def test_it_holds_the_product_of_every_pair_in_float64() -> None:
     for dtype in DTYPES:
         updates = [100 * vector for vector in vectors(9 * gram.PANEL + 3, count=4, dtype=dtype)]
@@ -103,34 +90,29 @@ def test_it_holds_the_product_of_every_pair_in_float64() -> None:
         lengths = product.diagonal().sqrt()
         pairs = torch.tensor([[inner_product(one, two) for two in updates] for one in updates], dtype=torch.float64)
         assert float(((product - pairs).abs() / lengths.outer(lengths)).max()) <= 1e-13
+        torch.testing.assert_close(inner_products(updates[0], updates), pairs[0])
+    assert inner_products(updates[0], []).tolist() == []
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("count", [3, 5, 32])
-def test_it_has_the_same_bits_for_any_number_of_threads_and_leaves_that_number(count: int) -> None:
+def test_the_number_of_threads_changes_no_bit_and_stays(count: int) -> None:
     updates = [{"a": row, "b": row[:1000]} for row in vectors(2 * gram.PANELS * gram.panel_length(count) + 3, count)]
-    products = []
-    for number in (1, 2, 5):
+    norms, products = [], []
+    for number in (1, 2, 3, 8):
         torch.set_num_threads(number)
+        norms.append(squared_norm(updates[0].values()))
         products.append(gram_matrix(updates))
         assert torch.get_num_threads() == number
-    assert all(torch.equal(product, products[0]) for product in products)
+    assert all(torch.equal(one, found[0]) for found in (norms, products) for one in found)
 
 
 def test_the_divergence_is_the_mean_distance_of_two_updates() -> None:
-    rows = torch.randn(5, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = normal_double(0, 5, 30)
     distances = [float((rows[i] - rows[j]).norm()) for i in range(5) for j in range(i)]
     assert divergence(rows @ rows.T) == pytest.approx(sum(distances) / len(distances))
     assert divergence(rows[:1] @ rows[:1].T) == 0.0
     assert divergence(torch.ones(3, 3)) == 0.0, "equal updates"
-
-
-def test_inner_products_are_those_of_the_gram_matrix() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(4, 300_001, generator=generator)
-    products = inner_products(rows[0], list(rows))
-    torch.testing.assert_close(products, rows.double() @ rows[0].double())
-    assert inner_products(rows[0], []).tolist() == []
 
 
 @dataclass
@@ -154,11 +136,8 @@ class Shelf(Stored):
 
 
 def updates(sizes: list[int], count: int, dtype: torch.dtype, seed: int) -> list[dict[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        {f"w{k}": torch.randn(size, generator=generator).to(dtype).view(-1, 1) for k, size in enumerate(sizes)}
-        for _ in range(count)
-    ]
+    drawn = [normal(seed + k, count, size, 1).to(dtype) for k, size in enumerate(sizes)]
+    return [{f"w{k}": rows[number] for k, rows in enumerate(drawn)} for number in range(count)]
 
 
 @settings(derandomize=True, deadline=None)

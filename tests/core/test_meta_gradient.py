@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients after a step, perturbed heads and insight matrices: the cheap forms equal the definitions."""
 
-from collections.abc import Callable
+import copy
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from fdg_plugins.core import insight as insight_module
 from fdg_plugins.core.flatness import Kind, Perturbed, adversarial_predictions, divergence_from
 from fdg_plugins.core.insight import (
     GlobalInsight,
+    insight_matrix,
     insight_penalty,
     squared_norms,
     update_global_insight,
@@ -58,24 +59,19 @@ def test_without_adaptation_it_is_the_gradient_of_the_whole_batch_from_a_single_
     assert model.w.grad.item() == CURVATURE * 2.0
 
 
-def losses_of(model: nn.Module, batches: list[torch.Tensor]) -> Callable[[int | None], torch.Tensor]:
+def test_parameters_keep_their_bits_and_buffers_are_those_of_the_first_pass() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).train()
+    batches = [torch.randn(5, 3) for _ in range(3)]
+    before, other = {name: value.clone() for name, value in model.named_parameters()}, copy.deepcopy(model)
+
     def compute(number: int | None) -> torch.Tensor:
         model.zero_grad()
         loss = model(batches[number or 0]).square().mean()
         loss.backward()
         return loss.detach()
 
-    return compute
-
-
-def test_parameters_keep_their_bits_and_buffers_are_those_of_the_first_pass() -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).train()
-    batches = [torch.randn(5, 3) for _ in range(3)]
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).train()
-    other.load_state_dict(model.state_dict())
-    meta_gradients(model, losses_of(model, batches), ALPHA, 0.01)
+    meta_gradients(model, compute, ALPHA, 0.01)
     other(batches[0])
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
     assert all(torch.equal(value, dict(other.named_buffers())[name]) for name, value in model.named_buffers())
@@ -133,39 +129,20 @@ def batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Te
     return normal(seed, B, D), labels, normal(seed + 1, Y, D), normal(seed + 2, Y, D, Y)
 
 
-def defined_penalty(
-    features: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor, target: torch.Tensor, present: torch.Tensor
-) -> torch.Tensor:
-    """Eq. 7 as printed, sample by sample and entry by entry, without the strength."""
-    total = 0.0 * (features.sum() + weight.sum())  # depends on both, whatever is present
-    for z, label in zip(features, labels.tolist(), strict=True):
-        if present[label]:
-            insight = torch.stack([weight[y] * z for y in range(len(weight))], dim=1)  # [D, Y]
-            total = total + (insight - target[label]).square().sum()
-    return total / len(features)
-
-
-def gradients(penalty: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Value and gradients in features and weight."""
-    features, labels, weight, target, present = arguments
-    z, w = features.clone().requires_grad_(), weight.clone().requires_grad_()
-    value = penalty(z, labels, w, target, present)
-    return (value.detach(), *torch.autograd.grad(value, (z, w)))
-
-
-@pytest.mark.parametrize("by_class", [True, False], ids=["as on a CPU", "as on an accelerator"])
+@pytest.mark.parametrize("by_class", [True, False])  # as on a CPU, as on an accelerator
 def test_both_ways_of_reading_give_the_penalty(by_class: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(insight_module, "_reads_by_class", lambda _: by_class)
     features, labels, weight, target = batch(7)
+    features.requires_grad_()
+    weight.requires_grad_()
     present = torch.arange(len(ALL)) != labels[0]
+    squares = (insight_matrix(features, weight) - target[labels]).square().sum(dim=(1, 2))
+    expected = (squares * present[labels]).sum() / B  # eq. 7 as printed, without the strength
     laid_out = target.transpose(1, 2).contiguous().transpose(1, 2)
-
-    def of_a_round(z: torch.Tensor, y: torch.Tensor, w: torch.Tensor, j: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        return insight_penalty(z, y, w, j, p, squared_norms(laid_out))
-
-    expected = gradients(defined_penalty, features, labels, weight, target, present)
-    actual = gradients(of_a_round, features, labels, weight, laid_out, present)
+    actual = insight_penalty(features, labels, weight, laid_out, present, squared_norms(laid_out))
     torch.testing.assert_close(actual, expected)
+    slopes = [torch.autograd.grad(value, (features, weight)) for value in (actual, expected)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
@@ -178,15 +155,11 @@ def test_bfloat16_and_autocast_do_not_lower_the_precision() -> None:
     assert torch.equal(actual, expected)
 
 
-def insights(seed: int, sites: int) -> torch.Tensor:
-    return normal(seed, sites, Y, D, Y)
-
-
 def test_a_class_is_averaged_over_the_sites_that_have_it() -> None:
     for filler in [0.0, 100.0, float("nan"), float("inf")]:
         # Class 0 at both sites, class 1 at the second alone, class 2 nowhere. Numbers of samples do not weigh.
         counts = torch.tensor([[1, 0, 0], [9, 5, 0]])
-        site_insights = insights(0, 2)
+        site_insights = normal(0, 2, Y, D, Y)
         expected = torch.stack([site_insights[:, 0].mean(dim=0), site_insights[1, 1], torch.zeros(D, Y)])
         site_insights[counts == 0] = filler
         updated = update_global_insight(None, site_insights, counts, 0.5)
@@ -198,7 +171,7 @@ def test_a_class_that_no_site_has_this_round_stays_and_a_new_one_starts_at_its_m
     present = torch.tensor([True, True, False])
     previous = GlobalInsight(torch.where(present.view(-1, 1, 1), normal(1, Y, D, Y), 0.0), present)
     counts = torch.tensor([[3, 0, 0], [2, 0, 4]])
-    site_insights = insights(0, 2)
+    site_insights = normal(0, 2, Y, D, Y)
     updated = update_global_insight(previous, site_insights, counts, 0.25)
     torch.testing.assert_close(updated.values[0], 0.75 * previous.values[0] + 0.25 * site_insights[:, 0].mean(dim=0))
     assert torch.equal(updated.values[1], previous.values[1])

@@ -3,7 +3,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -21,15 +21,9 @@ from fdg_plugins.core.accounting import (
     releases_left,
 )
 from fdg_plugins.core.privacy import SENSITIVITY, privatize
+from tests.random_tensors import normal_double
 
-
-def silence(count: int) -> torch.Tensor:
-    return torch.zeros(count, dtype=torch.float64)
-
-
-def seeded_noise(seed: int) -> Callable[[int], torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return lambda count: torch.randn(count, generator=generator, dtype=torch.float64)
+silence = partial(torch.zeros, dtype=torch.float64)
 
 
 @settings(deadline=None, max_examples=50)
@@ -53,7 +47,7 @@ def test_any_two_updates_are_released_within_the_sensitivity_of_each_other_which
 def test_the_noise_has_the_deviation_of_sigma_times_the_clip_norm_whatever_the_update_is() -> None:
     for scale in (0.0, 1e-8, 1e8):
         update = {"w": torch.full((100, 200), scale), "b": torch.zeros(5)}
-        release = privatize(update, 0.5, 3.0, seeded_noise(1))
+        release = privatize(update, 0.5, 3.0, partial(normal_double, 1))
         assert float((release["w"] - release["w"].mean()).std()) == pytest.approx(1.5, rel=0.03)
 
 
@@ -68,16 +62,15 @@ def test_no_two_releases_share_their_noise_whatever_seeds_are_set() -> None:
 
 
 def test_dtypes_and_shapes_stay_and_what_does_not_fit_becomes_the_largest_value() -> None:
-    cases: list[torch.dtype] = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-    for dtype in cases:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         update = {"scalar": torch.tensor(1.0, dtype=dtype), "none": torch.zeros(0, 3, dtype=dtype)}
-        release = privatize(update, 1e300, 1.0, noise=lambda count: torch.full((count,), 1.0, dtype=torch.float64))
+        release = privatize(update, 1e300, 1.0, noise=partial(torch.ones, dtype=torch.float64))
         assert {name: (value.dtype, value.shape) for name, value in release.items()} == {
             name: (value.dtype, value.shape) for name, value in update.items()
         }
         largest = min(1e300, torch.finfo(dtype).max)
         assert float(release["scalar"]) == pytest.approx(largest)
-        negative = privatize(update, 1e300, 1.0, noise=lambda count: torch.full((count,), -1.0, dtype=torch.float64))
+        negative = privatize(update, 1e300, 1.0, noise=lambda count: -torch.ones(count, dtype=torch.float64))
         assert float(negative["scalar"]) == pytest.approx(-largest)
         assert float(update["scalar"]) == 1.0, "what came in is unchanged"
 
@@ -89,11 +82,7 @@ def exact_delta(epsilon: float, mu: float) -> mpmath.mpf:
     """Return the least delta of the definition, with 80 correct digits; ``mu`` may be as small as 1e-300."""
     with mpmath.workdps(80 + max(0, round(-math.log10(mu)))):
         x, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
-        return _cdf(half - x) - mpmath.exp(mpmath.mpf(epsilon)) * _cdf(-half - x)
-
-
-def _cdf(value: mpmath.mpf) -> mpmath.mpf:
-    return mpmath.erfc(-value / mpmath.sqrt(2)) / 2
+        return mpmath.ncdf(half - x) - mpmath.exp(mpmath.mpf(epsilon)) * mpmath.ncdf(-half - x)
 
 
 def drawn_cases(count: int) -> list[tuple[float, float]]:
@@ -144,9 +133,8 @@ def test_the_noise_for_an_epsilon_costs_that_and_never_more(epsilon: float, delt
 
 
 def test_as_many_releases_are_left_as_the_ledger_will_let_out() -> None:
-    cases_1: list[list[float]] = [[], [4.0] * 3]
-    for spent in cases_1:
-        for sigma in [2.0, 8.0, 50.0]:
+    for spent in ((), (4.0, 4.0, 4.0)):
+        for sigma in (2.0, 8.0, 50.0):
             left = releases_left(composed_mu(spent), sigma, 9.0, 1e-5)
             assert gaussian_epsilon([*spent, *[sigma] * left], 1e-5) <= 9.0
             assert gaussian_epsilon([*spent, *[sigma] * (left + 1)], 1e-5) > 9.0

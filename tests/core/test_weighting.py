@@ -20,6 +20,7 @@ from fdg_plugins.core.outliers import check_ratio
 from fdg_plugins.core.partition import allot_sites, split_indices
 from fdg_plugins.core.weighting import fisher_weights, risk_weights
 from fdg_plugins.errors import SettingsError
+from tests.random_tensors import normal_double
 
 NAN, INF = float("nan"), float("inf")
 REFUSED: list[Callable[[], Any]] = [
@@ -135,8 +136,7 @@ def test_arfl_weights_are_optimal(sites: list[tuple[float, int]], strength: floa
     losses, samples = [loss for loss, _ in sites], [count for _, count in sites]
     regularisation = strength * sum(samples)
     alpha = risk_weights(losses, samples, regularisation)
-    assert alpha.dtype == torch.float64
-    assert alpha.shape == (len(sites),)
+    assert (alpha.dtype, alpha.shape) == (torch.float64, (len(sites),))
     assert bool((alpha >= 0).all())
     assert alpha.sum().item() == pytest.approx(1.0, abs=1e-12)
     # Where a site has weight, loss + lambda alpha / n is one value eta; elsewhere the loss alone is not below it.
@@ -164,9 +164,7 @@ def test_weights_are_in_proportion_to_the_traces_whatever_their_scale_and_withou
 
 
 def drawn(sites: int, seed: int = 0, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    h = scale * torch.randn(sites, 3, 4, generator=generator, dtype=torch.float64)
-    return h, scale**2 * (0.1 + torch.rand(sites, generator=generator, dtype=torch.float64))
+    return scale * normal_double(seed, sites, 3, 4), scale**2 * (0.1 + normal_double(seed + 1, sites).abs())
 
 
 def value(alpha: torch.Tensor, site: int, h: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
