@@ -9,10 +9,11 @@ import torch
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import ERMObjective, Exchange, LocalObjective, SiteFacts, SiteRound, make_objective
 from fdg_plugins.objectives.exchange import Tensors
+from fdg_plugins.testing import objectives
 from fdg_plugins.testing.objectives import bits
 from fdg_plugins.training.loop import DevicePolicy, LocalTraining, train_locally
 
-CLASSES = 3
+CLASSES = objectives.CLASSES
 SITE = SiteRound("photo", 3, seed=7)
 Batch = tuple[torch.Tensor, torch.Tensor]
 Local = TypeVar("Local", bound=LocalObjective)
@@ -20,9 +21,7 @@ Local = TypeVar("Local", bound=LocalObjective)
 
 def make_batches(model: ExtractorClassifier, sizes: tuple[int, ...] = (4, 5, 4), seed: int = 0) -> list[Batch]:
     """Batches of random images; the first labels count up, so that every class is in the first batch."""
-    generator = torch.Generator().manual_seed(seed)
-    channels = next(model.extractor.parameters()).shape[1]
-    return [(torch.randn(size, channels, 16, 16, generator=generator), torch.arange(size) % CLASSES) for size in sizes]
+    return objectives.make_batches(objectives.channels_of(model), seed, sizes)
 
 
 def train_steps(

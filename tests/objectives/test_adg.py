@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fdg_plugins.methods.fedadg import WEIGHT_DECAY, FedADGObjective, GeneratingClassifier, LocalAdversarial, class_code
@@ -17,17 +16,12 @@ from fdg_plugins.testing.inputs import same_bits
 from tests.objectives.local_steps import CLASSES, local_of, make_batches, train_steps
 
 SITE = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9)
-State = dict[str, torch.Tensor]
 
 
 @pytest.fixture
 def network(linear_model: ExtractorClassifier) -> GeneratingClassifier:
     made = FedADGObjective().adapt(copy.deepcopy(linear_model), (3, 16, 16), 1)
     return cast("GeneratingClassifier", made.train())
-
-
-def copy_of(module: nn.Module) -> State:
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def test_training_is_the_three_steps_written_out(network: GeneratingClassifier) -> None:
@@ -56,8 +50,8 @@ def test_training_is_the_three_steps_written_out(network: GeneratingClassifier) 
         classification = cross_entropy(by_hand.classifier(z), smoothed)
         step(of_network, 0.6 * classification + 0.4 * ((1 - d(z, code)) ** 2).mean())
         step(of_g, (d(g(), code) ** 2).mean())
-    torch.testing.assert_close(copy_of(network), copy_of(by_hand), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(copy_of(local.discriminator), copy_of(d), rtol=1e-4, atol=1e-5)
+    for found, expected in ((network, by_hand), (local.discriminator, d)):
+        torch.testing.assert_close(dict(found.state_dict()), dict(expected.state_dict()), rtol=1e-4, atol=1e-5)
 
 
 def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
@@ -75,11 +69,11 @@ def test_warmup_trains_neither_g_nor_d(
     batches = make_batches(network)
     site = SiteRound("photo", 3, seed=7, learning_rate=0.05, momentum=0.9, epochs=2)
     local = local_of(LocalAdversarial, "adg", network, site, warmup=1.0, smoothing=smoothing)
-    of_d, of_g = copy_of(local.discriminator), copy_of(network.generator)
+    trained_later = (local.discriminator, network.generator)
+    before = [copy.deepcopy(module.state_dict()) for module in trained_later]
     train_steps(network, local, [batches, batches])
-    assert same_bits(copy_of(local.discriminator), of_d)
-    assert same_bits(copy_of(network.generator), of_g)
+    assert all(same_bits(module.state_dict(), kept) for module, kept in zip(trained_later, before, strict=True))
     spec = {"name": "adg", "classification_weight": 1, "smoothing": smoothing}
     alone = make_objective(spec).local({}, linear_model, site)
     train_steps(linear_model, alone, [batches, batches])
-    assert same_bits(copy_of(network.extractor), copy_of(linear_model.extractor))
+    assert same_bits(network.extractor.state_dict(), linear_model.extractor.state_dict())

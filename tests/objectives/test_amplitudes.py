@@ -13,21 +13,16 @@ from fdg_plugins.methods.harmofl import AmplitudeNormalization, AmplitudeNormali
 from fdg_plugins.models import ExtractorClassifier
 from fdg_plugins.objectives import SiteRound
 from fdg_plugins.randomness import torch_generator
+from fdg_plugins.testing.objectives import channels_of
 from tests.objectives.local_steps import Batch, make_batches, trained
 from tests.random_tensors import normal
-
-
-def adapted(objective: HarmoFLObjective, model: ExtractorClassifier) -> AmplitudeNormalizedClassifier:
-    channels = next(model.extractor.parameters()).shape[1]
-    made = objective.adapt(model, (channels, 16, 16), 0)
-    assert isinstance(made, AmplitudeNormalizedClassifier)
-    return made.train()
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.05])
 def test_batch_is_collected_once(radius: float, model: ExtractorClassifier, batches: list[Batch]) -> None:
     objective = HarmoFLObjective(radius, amplitude_momentum=0.3, band=0.2)
-    made = adapted(objective, model)
+    made = objective.adapt(model, (channels_of(model), 16, 16), 0).train()
+    assert isinstance(made, AmplitudeNormalizedClassifier)
     trained(made, objective.local({}, made), batches)
     inside = centred_band(16, 16, 0.2)
     means = [mean_amplitude(images) * inside for images, _ in [*batches, *batches]]  # two epochs

@@ -30,14 +30,6 @@ def trained(
     return local
 
 
-def means_of(model: ExtractorClassifier, batches: list[Batch]) -> dict[str, torch.Tensor]:
-    """Return the class means as a site keeps them, computed in one piece."""
-    (seen,) = see(model, [(torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches]))])
-    held = torch.stack([(seen.targets == k).any() for k in range(CLASSES)])
-    rows = [seen.features[seen.targets == k].mean(dim=0) if held[k] else torch.zeros(()) for k in range(CLASSES)]
-    return {MEANS: torch.stack([row.expand(model.feature_size) for row in rows]), HELD: held}
-
-
 def test_alignment_is_a_sum_of_mean_squared_distances(linear_model: ExtractorClassifier) -> None:
     # Three images of class 0, one of class 2, of which there is no mean, and two of class 1; D = 2.
     features = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [9.0, 9.0], [0.0, 1.0], [1.0, 0.0]])
@@ -80,22 +72,16 @@ def test_site_keeps_its_model_and_class_means(model: ExtractorClassifier, batche
     memory = trained(model, batches).memory(NOTHING)
     floats = {name: value for name, value in bits(model).items() if COUNTER not in name}
     assert same_bits({name.removeprefix(MODEL): memory[name] for name in memory if name.startswith(MODEL)}, floats)
-    for name, value in means_of(model, batches).items():
-        torch.testing.assert_close(memory[name], value)
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    (seen,) = see(model, [(images, labels)])
+    assert memory[HELD].tolist() == [True] * CLASSES
+    means = [seen.features[seen.targets == label].mean(dim=0) for label in range(CLASSES)]
+    torch.testing.assert_close(memory[MEANS], torch.stack(means))
     objective = make_objective("as")
     own = objective.personal(copy.deepcopy(received), {}, replace(SITE, number=5, memory=memory)).network
     assert same_bits({name: value for name, value in own.state_dict().items() if COUNTER not in name}, floats)
     fresh = objective.personal(copy.deepcopy(received), {}, SITE).network
     assert same_bits(dict(fresh.state_dict()), bits(received))
-
-
-def reported_trace(model: ExtractorClassifier, batches: list[Batch], size: int) -> float:
-    """Return T as a site reports it that reads its training split in ``batches``."""
-    local = make_objective({"name": "as", "fisher_batch": size}).local({}, model, SITE)
-    local.observe_trained(model, see(model, batches), CLASSES)
-    report = local.report(NOTHING)
-    assert report.keys() == {REPORT_FISHER_TRACE}
-    return float(report[REPORT_FISHER_TRACE])
 
 
 def test_trace_is_the_sum_of_squared_gradients(linear_model: ExtractorClassifier) -> None:
@@ -106,7 +92,9 @@ def test_trace_is_the_sum_of_squared_gradients(linear_model: ExtractorClassifier
         model.zero_grad()
         torch.nn.functional.cross_entropy(model(part), targets).backward()
         total += sum(float(p.grad.double().square().sum()) for p in model.parameters() if p.grad is not None)
-    model.zero_grad(set_to_none=True)
-    assert reported_trace(model.train(), [(images, labels)], 2) == pytest.approx(total, rel=1e-5)
+    model.train().zero_grad(set_to_none=True)
+    local = make_objective({"name": "as", "fisher_batch": 2}).local({}, model, SITE)
+    local.observe_trained(model, see(model, [(images, labels)]), CLASSES)
+    assert local.report(NOTHING) == {REPORT_FISHER_TRACE: pytest.approx(total, rel=1e-5)}
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -2,7 +2,7 @@
 """FedDIM and FedIIR: losses as printed, reports however they were batched, and what the server makes of them."""
 
 import copy
-from typing import Literal
+from collections import defaultdict
 
 import pytest
 import torch
@@ -22,23 +22,9 @@ WEIGHT = "classifier.weight"
 TARGETS = ["insight", "feature", "logit"]
 
 
-def defined_penalty(
-    model: ExtractorClassifier, batch: Batch, target: str, values: torch.Tensor, present: torch.Tensor
-) -> torch.Tensor:
-    """Eq. 7's penalty as printed, from tensors ``[B, D, Y]``; of features and logits likewise."""
-    images, labels = batch
-    z, weight = model.penultimate(images), model.last_layer.weight
-    own = {"insight": insight_matrix(z, weight), "feature": z, "logit": z @ weight.t()}[target]
-    squares = (own - values[labels]).flatten(1).square().sum(dim=1)
-    return (squares * present[labels]).sum() / len(labels)
-
-
-def sent_for(model: ExtractorClassifier, target: str, present: list[bool]) -> dict[str, torch.Tensor]:
-    size = model.last_layer.in_features
-    shape = {"insight": (size, CLASSES), "feature": (size,), "logit": (CLASSES,)}[target]
-    known = torch.tensor(present)
-    values = torch.where(known.view(-1, *[1] * len(shape)), normal(3, CLASSES, *shape), 0.0)
-    return {"insight": values, "present": known}
+def read_as(target: str, features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """What a target reads of each of the features ``[B, D]``."""
+    return {"insight": insight_matrix(features, weight), "feature": features, "logit": features @ weight.t()}[target]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -47,11 +33,15 @@ def test_loss_and_gradients_are_those_of_equation_7_as_printed(
     model: ExtractorClassifier, batches: list[Batch], target: Target, present: list[bool]
 ) -> None:
     model.eval()
-    sent = sent_for(model, target, present)
+    size, known = model.last_layer.in_features, torch.tensor(present)
+    shape = {"insight": (size, CLASSES), "feature": (size,), "logit": (CLASSES,)}[target]
+    values = torch.where(known.view(-1, *[1] * len(shape)), normal(3, CLASSES, *shape), 0.0)
     objective = FedDIMObjective(strength=0.3, target=target)
     images, labels = batches[0]
-    ours = objective.local(sent, model).loss(model, images, labels)
-    penalty = defined_penalty(model, batches[0], target, sent["insight"], sent["present"])
+    ours = objective.local({"insight": values, "present": known}, model).loss(model, images, labels)
+    own = read_as(target, model.penultimate(images), model.last_layer.weight)  # one row for each image
+    squares = (own - values[labels]).flatten(1).square().sum(dim=1)
+    penalty = (squares * known[labels]).sum() / len(labels)
     defined = cross_entropy(model(images), labels) + 0.3 * penalty
     torch.testing.assert_close(ours, defined, rtol=1e-5, atol=1e-6)
     parameters = list(model.parameters())
@@ -59,51 +49,26 @@ def test_loss_and_gradients_are_those_of_equation_7_as_printed(
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(other.abs().max())))
 
 
-class Site:
-    """Features, labels and last weights of one site, from which both its report and its insights follow."""
-
-    def __init__(self, seed: int, counts: list[int]) -> None:
-        self.labels = torch.repeat_interleave(torch.arange(Y), torch.tensor(counts))
-        self.features = normal(seed, len(self.labels), D)
-        self.moved = normal(seed + 100, Y, D)
-
-    def report(self) -> dict[str, torch.Tensor]:
-        counts = torch.bincount(self.labels, minlength=Y)
-        held = [self.features[self.labels == label].mean(dim=0) for label in range(Y) if counts[label]]
-        return {"class_means": torch.stack(held), "class_counts": counts}
-
-    def mean(self, label: int, weight: torch.Tensor, target: str) -> torch.Tensor | None:
-        """Eq. 4 sample by sample: the mean over the site's samples of a class, None without any."""
-        mine = self.features[self.labels == label]
-        own = {"insight": insight_matrix(mine, weight), "feature": mine, "logit": mine @ weight.t()}[target]
-        return own.mean(dim=0) if len(mine) else None
-
-
 GLOBAL = {WEIGHT: normal(50, Y, D), "classifier.bias": normal(51, Y)}
-
-
-def exchange_of(momentum: float = 0.5, target: Target = "insight") -> InsightExchange:
-    return InsightExchange(momentum, target, Y, D, WEIGHT)
-
-
-def run_round(exchange: InsightExchange, sites: dict[str, Site]) -> dict[str, torch.Tensor]:
-    of_round = ReportRound(exchange, GLOBAL)
-    for name, site in sites.items():
-        of_round.accept(name, site.report(), {WEIGHT: site.moved})
-    of_round.finish(sites)
-    return exchange.broadcast()
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_first_global_insight_is_the_sites_average(target: Target) -> None:
+    exchange, means = InsightExchange(0.5, target, Y, D, WEIGHT), defaultdict(list)
+    of_round = ReportRound(exchange, GLOBAL)
     # Class 0 at every site, class 1 at all but one, class 2 at one alone.
-    sites = {"a": Site(1, [2, 3, 0]), "b": Site(2, [1, 1, 0]), "c": Site(3, [4, 0, 5])}
-    down = run_round(exchange_of(target=target), sites)
+    for seed, counts in enumerate(torch.tensor([[2, 3, 0], [1, 1, 0], [4, 0, 5]])):
+        moved, of_classes = normal(seed + 100, Y, D), normal(seed, int(counts.sum()), D).split(counts.tolist())
+        held = [label for label in range(Y) if counts[label]]
+        for label in held:  # Eq. 4 sample by sample
+            means[label].append(read_as(target, of_classes[label], GLOBAL[WEIGHT] + moved).mean(dim=0))
+        class_means = torch.stack([of_classes[label].mean(dim=0) for label in held])
+        of_round.accept(str(seed), {"class_means": class_means, "class_counts": counts}, {WEIGHT: moved})
+    of_round.finish("012")
+    down = exchange.broadcast()
     assert down["present"].tolist() == [True, True, True]
-    for label in range(Y):
-        means = [site.mean(label, GLOBAL[WEIGHT] + site.moved, target) for site in sites.values()]
-        expected = torch.stack([mean for mean in means if mean is not None]).mean(dim=0)
-        torch.testing.assert_close(down["insight"][label], expected, rtol=1e-5, atol=1e-5)
+    expected = torch.stack([torch.stack(means[label]).mean(dim=0) for label in range(Y)])
+    torch.testing.assert_close(down["insight"], expected, rtol=1e-5, atol=1e-5)
 
 
 Gradient = dict[str, torch.Tensor]
@@ -114,31 +79,20 @@ def classifier_names(model: ExtractorClassifier) -> list[str]:
 
 
 def random_gradient(model: ExtractorClassifier, seed: int = 3) -> Gradient:
-    generator = torch.Generator().manual_seed(seed)
-    parameters = dict(model.named_parameters())
-    return {
-        f"gradient/{name}": torch.randn(parameters[name].shape, generator=generator) for name in classifier_names(model)
-    }
+    return {f"gradient/{name}": normal(seed, *model.get_parameter(name).shape) for name in classifier_names(model)}
 
 
-def linear_penalty(model: ExtractorClassifier, batch: Batch, mean: Gradient) -> torch.Tensor:
-    """The penalty of a linear classifier from the closed form of its gradient: (softmax - one hot)' z / B."""
-    images, labels = batch
+def test_loss_is_the_closed_form(linear_model: ExtractorClassifier) -> None:
+    """The gradient of a linear classifier is (softmax - one hot)' z / B."""
+    model, (images, labels), mean = linear_model.eval(), make_batches(linear_model)[0], random_gradient(linear_model)
+    ours = FedIIRObjective(strength=0.1).local(mean, model).loss(model, images, labels)
     z = model.features(images)
     error = torch.softmax(model.classifier(z), dim=1) - torch.nn.functional.one_hot(labels, CLASSES)
     weight = error.t() @ z / len(labels) - mean["gradient/classifier.weight"]
     bias = error.mean(dim=0) - mean["gradient/classifier.bias"]
-    return weight.square().sum() + bias.square().sum()
-
-
-def test_loss_is_the_closed_form(linear_model: ExtractorClassifier) -> None:
-    batch, mean = make_batches(linear_model)[0], random_gradient(linear_model)
-    linear_model.eval()
-    objective = FedIIRObjective(strength=0.1)
-    ours = objective.local(mean, linear_model).loss(linear_model, *batch)
-    defined = cross_entropy(linear_model(batch[0]), batch[1]) + 0.05 * linear_penalty(linear_model, batch, mean)
+    defined = cross_entropy(model(images), labels) + 0.05 * (weight.square().sum() + bias.square().sum())
     torch.testing.assert_close(ours, defined)
-    parameters = list(linear_model.parameters())
+    parameters = list(model.parameters())
     for one, other in zip(torch.autograd.grad(ours, parameters), torch.autograd.grad(defined, parameters), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
@@ -158,10 +112,6 @@ def test_report_is_the_gradient_of_the_pooled_loss(model: ExtractorClassifier, s
         torch.testing.assert_close(report[f"gradient/{name}"], gradient, rtol=1e-4, atol=1e-6)
 
 
-def average_of(ema: float, phase: Literal["probe", "train"] = "probe") -> GradientExchange:
-    return GradientExchange(ema, {"classifier.weight": (2,)}, phase)
-
-
 def run_gradients(exchange: GradientExchange, gradients: dict[str, list[float]]) -> list[float]:
     of_round = ReportRound(exchange, {})
     for site, gradient in gradients.items():
@@ -172,7 +122,7 @@ def run_gradients(exchange: GradientExchange, gradients: dict[str, list[float]])
 
 def test_the_moving_average_by_hand() -> None:
     # v = 0.75, from zero: 0.25 * mean((4, 0), (0, 8)) = (0.5, 1); then 0.75 * (0.5, 1) + 0.25 * (4, 4).
-    exchange = average_of(0.75)
+    exchange = GradientExchange(0.75, {WEIGHT: (2,)}, "probe")
     assert exchange.broadcast() == {}
     assert run_gradients(exchange, {"b": [0.0, 8.0], "a": [4.0, 0.0]}) == [0.5, 1.0]
     assert run_gradients(exchange, {"c": [4.0, 4.0]}) == [1.375, 1.75]

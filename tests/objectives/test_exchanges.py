@@ -165,8 +165,6 @@ def test_a_malformed_report_or_update_is_refused_by_its_site() -> None:
 
 
 FAST = 0.25
-
-
 W, B = "w", "b"
 SHAPES = {W: (2, 1), B: (1,)}
 RECEIVED = {W: torch.zeros(2, 1), B: torch.zeros(1), "running_mean": torch.zeros(3)}
@@ -177,16 +175,12 @@ def update_of(*values: float) -> dict[str, torch.Tensor]:
     return {W: torch.tensor([[values[0]], [values[1]]]), B: torch.tensor([values[2]]), "running_mean": torch.ones(3)}
 
 
-def report_of(length: float) -> dict[str, torch.Tensor]:
-    return {"step_length": torch.tensor([length])}
-
-
 def test_m_of_two_sites_by_hand() -> None:
     """-(Delta/length): a: [2, -4, 0], b: [2, 0, -1/2]; each site counts the same, whatever its length."""
     exchange = MomentumExchange(SHAPES)
     of_round = ReportRound(exchange, RECEIVED)
-    of_round.accept("a", report_of(0.5), update_of(-1.0, 2.0, 0.0))
-    of_round.accept("b", report_of(2.0), update_of(-4.0, 0.0, 1.0))
+    of_round.accept("a", {"step_length": torch.tensor([0.5])}, update_of(-1.0, 2.0, 0.0))
+    of_round.accept("b", {"step_length": torch.tensor([2.0])}, update_of(-4.0, 0.0, 1.0))
     of_round.finish("ab")
     down = exchange.broadcast()
     assert sorted(down) == sorted(SHAPES)
@@ -198,14 +192,14 @@ def test_a_length_that_no_steps_have_is_refused() -> None:
     of_round, update = ReportRound(MomentumExchange(SHAPES), RECEIVED), update_of(1.0, 1.0, 1.0)
     for length in (0.0, -0.5, math.nan, math.inf, 1e16, 1e-30):  # of the last the quotient is too large
         with pytest.raises(ContributionError):
-            of_round.accept("a", report_of(length), update)
+            of_round.accept("a", {"step_length": torch.tensor([length])}, update)
     with pytest.raises(ContributionError):
-        of_round.accept("a", report_of(1.0), {B: update[B]})
+        of_round.accept("a", {"step_length": torch.tensor([1.0])}, {B: update[B]})
     facts = {"a": SiteFacts(2, 2.0, 0.25, 10, (10,))}
     of_round = ReportRound(MomentumExchange(SHAPES), RECEIVED, facts)
-    of_round.accept("a", report_of(0.5), update)
+    of_round.accept("a", {"step_length": torch.tensor([0.5])}, update)
     with pytest.raises(ContributionError):
-        of_round.accept("a", report_of(0.501), update)
+        of_round.accept("a", {"step_length": torch.tensor([0.501])}, update)
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.6])
