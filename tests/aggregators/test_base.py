@@ -3,7 +3,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from fdg_plugins.aggregators import (
     take_step,
 )
 from fdg_plugins.aggregators.contributions import Direction
-from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import PartError, SettingsError
 from fdg_plugins.messages import META_CHECKED_REPORTS, META_REPORT, META_SAMPLES, META_SITE
 from fdg_plugins.methods.fedavg import FedAvgAggregator
@@ -240,8 +238,13 @@ def test_a_parameter_that_is_no_attribute_or_has_no_default_is_refused(monkeypat
         AGGREGATORS.make("mistaken")
 
 
-class OwnStep(FedOMGAggregator):
-    """One that makes another step of each parameter, beside its parent's direction."""
+class Boastful(FedOMGAggregator):
+    """One that makes another step of each parameter, beside its parent's direction, and boasts."""
+
+    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
+        found = super().direction(weights, contributions)
+        boast = {"direction_norm": -1.0, "update_norms": [0.0] * len(contributions)}
+        return found._replace(report={**found.report, **boast})
 
     def step_of(
         self, name: str, weights: torch.Tensor, coefficients: torch.Tensor, contributions: Sequence[Contribution]
@@ -257,32 +260,17 @@ class Silent(FedAvgAggregator):
         return FLModel(params_type=ParamsType.DIFF, params=params)
 
 
-class Halved(FedOMGAggregator):
-    """One that asks its parent for the direction of other updates, and boasts."""
-
-    def direction(self, weights: torch.Tensor, contributions: Sequence[Contribution]) -> Direction:
-        half = [
-            replace(
-                one, update={**one.update, **{name: 0.5 * whole(value) for name, value in self._trainable(one).items()}}
-            )
-            for one in contributions
-        ]
-        found = super().direction(weights, half)
-        return found._replace(report={**found.report, "direction_norm": -1.0, "update_norms": [0.0] * len(half)})
-
-
-def test_an_aggregator_of_somebody_elses_is_measured_by_its_step() -> None:
-    cases: list[type[UpdateAggregator]] = [OwnStep, Silent, Halved]
-    for kind in cases:
-        updates = random_updates()
-        result = run_round(kind(server_lr=0.5), updates)
-        record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
-        for site, update in updates.items():
-            own = flat(update)
-            assert record.update_norms[site] == pytest.approx(float(own.norm()))
-            cosine = float(own @ step / own.norm() / step.norm())
-            assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
-        assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
+@pytest.mark.parametrize("kind", [Boastful, Silent])
+def test_an_aggregator_of_somebody_elses_is_measured_by_its_step(kind: type[UpdateAggregator]) -> None:
+    updates = random_updates()
+    result = run_round(kind(server_lr=0.5), updates)
+    record, step = AggregationRecord.from_report(result.meta[META_REPORT]), flat(result.params)
+    for site, update in updates.items():
+        own = flat(update)
+        assert record.update_norms[site] == pytest.approx(float(own.norm()))
+        cosine = float(own @ step / own.norm() / step.norm())
+        assert record.cosines_with_direction[site] == pytest.approx(cosine, rel=1e-9)
+    assert record.direction_norm == pytest.approx(float(step.norm()) / 0.5)
 
 
 def test_updates_are_measured_as_they_were_shortened() -> None:

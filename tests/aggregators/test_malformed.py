@@ -20,7 +20,7 @@ from nvflare.app_common.app_constant import AppConstants
 
 from fdg_plugins.aggregators.contributions import read_contribution
 from fdg_plugins.core.layout import ModelLayout
-from fdg_plugins.core.stored import Stored
+from fdg_plugins.core.stored import whole
 from fdg_plugins.errors import ContributionError
 from fdg_plugins.filters import EXCHANGE_PROP, ExchangeCheckFilter, ExchangeRound, GapCheckFilter
 from fdg_plugins.filters.wire import pack
@@ -163,26 +163,14 @@ def arrive(attack: Attack, aggregator: FedOMGAggregator, context: FLContext) -> 
     return aggregator.accept(sent, context)
 
 
-def check(spoil: Spoiler, server: tuple[FedOMGAggregator, FLContext]) -> None:
+@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(spoil=spoilers)
+def test_malformed_contribution_is_refused(server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler) -> None:
     aggregator, context = server
     attack, before = Attack(), dict(aggregator.contributions)
     spoil(attack)
     assert arrive(attack, aggregator, context) is False
     assert aggregator.contributions == before, "it left a trace"
-
-
-COMMON: dict[str, Any] = {
-    "deadline": None,
-    "derandomize": True,
-    "database": None,
-    "suppress_health_check": list(HealthCheck),
-}
-
-
-@settings(max_examples=150, **COMMON)
-@given(spoil=spoilers)
-def test_malformed_contribution_is_refused(server: tuple[FedOMGAggregator, FLContext], spoil: Spoiler) -> None:
-    check(spoil, server)
 
 
 def test_good_ones_make_a_step(server: tuple[FedOMGAggregator, FLContext], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,14 +187,6 @@ def test_good_ones_make_a_step(server: tuple[FedOMGAggregator, FLContext], monke
     assert aggregator.aggregate_model().params.keys() == STATE.keys()
 
 
-Params = dict[str, Any]
-
-
-def loaded(value: torch.Tensor | Stored) -> torch.Tensor:
-    assert isinstance(value, torch.Tensor)
-    return value
-
-
 def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> None:
     cases: list[Any] = [
         np.arange(6, dtype=np.float64).reshape(2, 3),
@@ -220,9 +200,9 @@ def test_numbers_are_read_in_the_models_dtype_however_they_are_laid_out() -> Non
         torch.arange(6.0).view(2, 3).t().contiguous().t(),
         torch.nn.Parameter(torch.arange(6.0).view(2, 3)),
     ]
+    layout = ModelLayout.of({"w": torch.zeros(2, 3)})
     for value in cases:
-        layout = ModelLayout.of({"w": torch.zeros(2, 3)})
-        update = loaded(read_contribution(contribution("photo", {"w": value}), layout).update["w"])
+        update = whole(read_contribution(contribution("photo", {"w": value}), layout).update["w"])
         assert update.dtype == torch.float32
         assert update.is_contiguous()
         assert not update.requires_grad
@@ -238,7 +218,7 @@ def test_who_has_no_name_or_sends_numbers_without_squares_is_refused() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"12345678", b"\x02\0\0\0\0\0\0\0{}"])
 def test_a_file_that_is_not_sound_is_refused_by_site_and_parameter(
-    offload: Callable[..., Params], content: bytes
+    offload: Callable[..., dict[str, Any]], content: bytes
 ) -> None:
     sent = random_update(1)
     update = offload(sent)

@@ -26,25 +26,25 @@ def vector(*values: float) -> dict[str, Any]:
     return {"w": np.asarray(values, np.float64)}
 
 
-def training_report(effective_steps: Any = 1.0, steps: int = 1, losses: tuple[Any, Any] | None = None) -> Any:
-    """What a site says of its training; ``losses`` on its training split, of the model received and of its own."""
-    split = {"split": "train", "accuracy": 0.5, "count": 10}
-    report = {
-        "domain": "photo",
-        "steps": steps,
-        "effective_steps": effective_steps,
-        "learning_rate": 0.1,
-        "seconds": 0.5,
-        "training_split": None if losses is None else tuple({**split, "loss": loss} for loss in losses),
-    }
-    return {META_REPORT: report}
+def contribution(
+    site: str,
+    params: Any,
+    samples: int | None = 10,
+    said: bool = True,
+    *,
+    losses: tuple[Any, Any] | None = None,
+    **report: Any,
+) -> FLModel:
+    """A contribution of ``params`` with a report of its training, without one if ``said`` is false.
 
-
-def contribution(site: str, params: Any, samples: int | None = 10, said: bool = True, **report: Any) -> FLModel:
-    """A contribution of ``params`` with a report of its training, without one if ``said`` is false."""
-    meta = {META_SITE: site, **({} if samples is None else {META_SAMPLES: samples})}
-    told = training_report(**report) if said else {}
-    return FLModel(params_type=ParamsType.DIFF, params=params, meta={**meta, **told})
+    ``losses``: on its training split, of the model received and of its own.
+    """
+    meta: dict[str, Any] = {META_SITE: site, **({} if samples is None else {META_SAMPLES: samples})}
+    scores = [{"split": "train", "accuracy": 0.5, "count": 10, "loss": loss} for loss in losses or ()]
+    told = {"domain": "photo", "steps": 1, "effective_steps": 1.0, "learning_rate": 0.1, "seconds": 0.5}
+    if said:
+        meta[META_REPORT] = {**told, "training_split": tuple(scores) or None, **report}
+    return FLModel(params_type=ParamsType.DIFF, params=params, meta=meta)
 
 
 def aggregate(aggregator: UpdateAggregator, contributions: Iterable[FLModel]) -> FLModel:

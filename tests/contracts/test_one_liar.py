@@ -12,7 +12,7 @@ import torch
 from fdg_plugins.aggregators import WEIGHTINGS, Contribution, RoundOf
 from fdg_plugins.core.weighting import limited_weights
 from fdg_plugins.errors import ContributionError
-from fdg_plugins.objectives import OBJECTIVES, Exchange, Objective, SiteFacts
+from fdg_plugins.objectives import OBJECTIVES, SiteFacts
 from fdg_plugins.testing.inputs import ROUNDS
 from fdg_plugins.testing.objectives import CLASS_COUNTS, CLASSES, EPOCHS, RATE, network, report_of
 from fdg_plugins.testing.weightings import of_round
@@ -54,27 +54,24 @@ def test_weights_within_the_limit_keep_their_bits_and_what_is_above_goes_to_the_
     assert limited_weights(torch.zeros(2), [7, 8]).tolist() == [0.0, 0.0]
 
 
-def longest_received(exchange: Exchange, reports: Reports, objective: Objective) -> float:
-    """Return the length of the longest tensor that a site but the first receives after a round with ``reports``."""
-    exchange.begin_round(network(objective).state_dict(), dict.fromkeys(reports, FACTS))
-    read = {}
-    for site, sent in reports.items():
-        with suppress(ContributionError):
-            read[site] = exchange.read(site, *sent)
-    outliers = exchange.outliers(read, 10.0)
-    exchange.finish({site: report for site, report in read.items() if site not in outliers})
-    received = [exchange.broadcast(site) for site in sorted(reports)[1:]]
-    return max((float(value.double().norm()) for tensors in received for value in tensors.values()), default=0.0)
-
-
 @pytest.mark.parametrize("name", [name for name, class_ in OBJECTIVES.items() if class_.report is not None])
 def test_a_report_that_lies_is_refused_or_moves_what_others_receive_by_ten_times_at_most(name: str) -> None:
     objective = OBJECTIVES[name]()
 
     def received(reports: Reports) -> float:
-        exchange = objective.exchange(network(objective), CLASSES, num_sites=5)
+        """Return the length of the longest tensor that a site but the first receives after a round."""
+        model = network(objective)
+        exchange = objective.exchange(model, CLASSES, num_sites=5)
         assert exchange is not None
-        return longest_received(exchange, reports, objective)
+        exchange.begin_round(model.state_dict(), dict.fromkeys(reports, FACTS))
+        read = {}
+        for site, sent in reports.items():
+            with suppress(ContributionError):
+                read[site] = exchange.read(site, *sent)
+        outliers = exchange.outliers(read, 10.0)
+        exchange.finish({site: report for site, report in read.items() if site not in outliers})
+        tensors = [value for site in sorted(reports)[1:] for value in exchange.broadcast(site).values()]
+        return max((float(value.double().norm()) for value in tensors), default=0.0)
 
     reports = {f"site-{seed}": report_of(objective, {}, seed) for seed in range(5)}
     honest = received(reports)
