@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fdg_plugins.data import PACS
 from fdg_plugins.errors import DataError
-from tests.data.published import write_idx
 
 EACH = 5  # images of a class of PACS
-TRAIN, TEST = 50, 16
 
 
 def write_pacs(root: Path, content: bytes = b"", domains: tuple[str, ...] = ("photo",), each: int = EACH) -> Path:
@@ -30,18 +27,6 @@ def write_pacs(root: Path, content: bytes = b"", domains: tuple[str, ...] = ("ph
 
 def move_out(path: Path, root: Path) -> None:
     path.symlink_to(path.rename(root.parent / "outside"))
-
-
-@pytest.fixture
-def mnist_root(tmp_path: Path) -> Path:
-    """A data root with 50 training and 16 test images of noise, which the test may damage."""
-    folder = tmp_path / "root" / "mnist" / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    for part, count in (("train", TRAIN), ("t10k", TEST)):
-        write_idx(folder / f"{part}-images-idx3-ubyte", generator.integers(0, 256, (count, 28, 28), dtype=np.uint8))
-        write_idx(folder / f"{part}-labels-idx1-ubyte", (np.arange(count) % 10).astype(np.uint8))
-    return tmp_path / "root"
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small images with masks, drawn below a folder: photographs and NIfTI, of a data set of three classes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import DATASETS, SegmentationSpec
+from fdg_plugins.data import SegmentationSpec
 
 nibabel = pytest.importorskip("nibabel")
 
@@ -21,14 +19,6 @@ VALUES = ((0,), (100, 110), (200,))
 def eyes(**changes: Any) -> SegmentationSpec:
     names = {"name": "eyes", "folder": "eyes", "title": "Eyes", "reference": "drawn", "domains": ("left", "right")}
     return SegmentationSpec(**{**names, "classes": CLASSES, "mask_values": VALUES, **changes})
-
-
-@contextmanager
-def known(spec: SegmentationSpec) -> Iterator[SegmentationSpec]:
-    """Have a data set in the catalogue."""
-    DATASETS.add(spec)
-    yield spec
-    DATASETS.remove(spec.name)
 
 
 def labels(size: tuple[int, ...], number: int) -> np.ndarray:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fdg_plugins.data import dataset_spec
-from fdg_plugins.data.specs import ImageFolderSpec
+from fdg_plugins.data import DATASETS, dataset_spec
+from fdg_plugins.data.specs import ImageFolderSpec, PublishedSpec
 
 FOLDERS = {
     "pacs": ("kfold", {name: name for name in ("art_painting", "cartoon", "photo", "sketch")}),
@@ -24,6 +24,9 @@ FOLDERS = {
     "domainnet10": ("domain_net", {"clipart": "clipart", "real": "real"}),
 }
 """By data set: the folder that its archive holds, and what the domains are called in it; of DomainNet two of six."""
+
+
+EACH = 3  # images of a class in a file of arrays
 
 
 def image(number: int) -> bytes:
@@ -83,3 +86,33 @@ def content_below(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.name.startswith("."):
             yield path.relative_to(folder).as_posix(), path.read_bytes()
+
+
+def spec_of(name: str) -> PublishedSpec:
+    spec = DATASETS.get(name)
+    assert isinstance(spec, PublishedSpec)
+    return spec
+
+
+def write_arrays(root: Path, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Write small files of a data set; return images and labels of each part, as they are to be read."""
+    spec, generator = spec_of(name), np.random.default_rng(1)
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for domain, parts in spec.files.items():
+        images, labels = [], []
+        for names in parts:
+            files = [root / spec.folder / file for file in names]
+            own = np.repeat(np.arange(len(spec.classes)), EACH).astype(np.uint8)
+            shape = (len(own), spec.size, spec.size) if spec.channels == 1 else (len(own), 3, spec.size, spec.size)
+            pixels = generator.integers(0, 256, size=shape, dtype=np.uint8)
+            files[0].parent.mkdir(parents=True, exist_ok=True)
+            if spec.channels == 1:
+                write_idx(files[0], pixels)
+                write_idx(files[1], own)
+            else:
+                head = [own[:, None]] if name == "cifar10" else [own[:, None] // 5, own[:, None]]
+                np.concatenate([*head, pixels.reshape(len(own), -1)], axis=1).tofile(files[0])
+            images.append(pixels)
+            labels.append(own)
+        found[domain] = np.concatenate(images), np.concatenate(labels)
+    return found

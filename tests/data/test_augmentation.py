@@ -15,13 +15,10 @@ from torchvision.transforms import v2
 from fdg_plugins.data.augmentation import (
     CHANGES,
     DRAWS,
-    IMAGENET_DEVIATION,
-    IMAGENET_MEAN,
     Augmentation,
     Change,
     augmentation_from,
     augmented,
-    normalised,
     whole_view,
 )
 from fdg_plugins.randomness import numpy_generator
@@ -93,9 +90,3 @@ def test_the_whole_view_is_pillows_resize_of_the_whole_image() -> None:
     pixels = picture()
     resized = np.asarray(Image.fromarray(pixels).resize((64, 64), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert np.abs(whole_view(pixels, 64).astype(int) - resized).max() <= 1
-
-
-def test_normalised_values_have_imagenets_mean_and_deviation() -> None:
-    image = torch.tensor([51, 102, 204], dtype=torch.uint8).view(1, 3, 1, 1).expand(2, 3, 4, 4).contiguous()
-    expected = (torch.tensor([0.2, 0.4, 0.8]) - torch.tensor(IMAGENET_MEAN)) / torch.tensor(IMAGENET_DEVIATION)
-    torch.testing.assert_close(normalised(image), expected.view(1, 3, 1, 1).expand(2, 3, 4, 4))

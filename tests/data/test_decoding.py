@@ -37,8 +37,6 @@ def saved(picture: Image.Image, form: str, **options: Any) -> bytes:
 
 JPEG = encoded("JPEG", quality=90)
 RANGE = np.arange(256)
-
-
 WHITE = Image.new("RGB", (16, 16), (255, 255, 255))
 
 

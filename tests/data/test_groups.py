@@ -128,14 +128,15 @@ def test_images_with_masks_have_their_group_in_the_name_or_in_the_data_list(root
     assert len((*data.train, *data.validation)) == 40
     entries = [{"image": f"images/{path.name}", "label": f"masks/{path.name}", "patient": path.name[:2]}
                for path in sorted((root / "a" / "images").iterdir())]  # fmt: skip
-    (root / "a" / "dataset.json").write_text(json.dumps({"training": entries}))
+    lists = root / "a" / "dataset.json"
+    lists.write_text(json.dumps({"training": entries}))
     listed = opened(root, f'{masks}group = "patient"\n')
     assert (listed.train, listed.validation, listed.digest) == (data.train, data.validation, data.digest)
-    (root / "a" / "dataset.json").write_text(json.dumps({"training": entries[:38], "test": entries[38:]}))
+    lists.write_text(json.dumps({"training": entries[:38], "test": entries[38:]}))
     with refused("parts", "such as 'p7' in test and training"):
         opened(root, f'{masks}group = "patient"\n')
     del entries[3]["patient"]
-    (root / "a" / "dataset.json").write_text(json.dumps({"training": entries}))
+    lists.write_text(json.dumps({"training": entries}))
     with refused("image", "a/images/p0_3.png"):
         opened(root, f'{masks}group = "patient"\n')
 

@@ -12,12 +12,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fdg_plugins.data import dataset_spec, open_domain, own_data
 from fdg_plugins.data.images import evaluation_batches
 from fdg_plugins.data.own_files import OwnData
-from fdg_plugins.errors import DataError, SettingsError
-from fdg_plugins.methods.fedavg import FedAvgAggregator
-from fdg_plugins.plans import make_plans
+from fdg_plugins.errors import DataError
 from fdg_plugins.settings.defaults import dataset_protocol
 from fdg_plugins.tasks import MULTILABEL
 from tests.data.conftest import move_out, refused
+from tests.random_tensors import normal
 
 CLASSES = ("edema", "fracture", "nodule")
 DOMAINS = ("north", "south", "west")
@@ -60,13 +59,8 @@ def test_a_list_gives_each_image_its_classes(scans: OwnData) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        ROWS[0],
-        "scans/99.png,1,0,0,0",
-        "scans/20.png,1,0,0",
-        "scans/1.png,1,0,2,0",
-        "../north/scans/1.png,1,0,0,0",
-        '"',
-        "x" * 200_000,
+        *(ROWS[0], "scans/99.png,1,0,0,0", "scans/20.png,1,0,0", "scans/1.png,1,0,2,0", "../north/scans/1.png,1,0,0,0"),
+        *('"', "x" * 200_000),
     ],
 )
 def test_a_list_with_a_line_of_another_form_is_refused(scans: OwnData, row: str) -> None:
@@ -98,18 +92,9 @@ def test_a_link_out_of_the_data_root_is_refused(scans: OwnData) -> None:
 
 
 def test_the_loss_is_the_binary_cross_entropy_and_sums_add_up() -> None:
-    generator = torch.Generator().manual_seed(3)
-    logits, targets = torch.randn(8, 3, generator=generator), torch.randint(2, (8, 3), generator=generator).float()
+    logits, targets = normal(3, 8, 3), (normal(4, 8, 3) > 0).float()
     assert torch.equal(MULTILABEL.loss(logits, targets), binary_cross_entropy_with_logits(logits, targets))
     each = [MULTILABEL.summed_loss(logits[i : i + 1], targets[i : i + 1]) for i in range(8)]
     assert torch.allclose(8 * MULTILABEL.loss(logits, targets), torch.stack(each).sum())
     score = MULTILABEL.sums(logits, targets)["label_accuracy"]
     assert float(score.total) == pytest.approx(float(((logits > 0) == targets.bool()).double().mean() * 8))
-
-
-def test_methods_that_need_one_class_of_a_sample_are_refused(scans: OwnData) -> None:
-    job = {"dataset": scans.dataset.model_dump(), "target": "west", "task": "multilabel", "model": "convnet"}
-    assert make_plans({**job, "image_size": 32}, {}, {}, FedAvgAggregator()).real.protocol.learned == MULTILABEL
-    with pytest.raises(SettingsError) as caught:
-        make_plans({**job, "task": "classification"}, {}, {}, FedAvgAggregator())
-    assert caught.value.field == "task (FDG_TASK)"

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images and masks as a preset transforms them: they move together, and only the seed decides how."""
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,13 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from fdg_plugins.data import DomainData, open_domain
+from fdg_plugins.data import DATASETS, DomainData, open_domain
 from fdg_plugins.data.decoding import DamagedError, PairForm
 from fdg_plugins.data.domains import find_damaged
 from fdg_plugins.data.images import training_epochs
 from fdg_plugins.lab.preparation.facts import look_at
 from tests.data.conftest import refused
-from tests.data.pair_drawings import draw_photo, draw_volume, eyes, known
+from tests.data.pair_drawings import draw_photo, draw_volume, eyes
 
 nibabel = pytest.importorskip("nibabel")
 
@@ -29,12 +28,12 @@ Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     """A data root with drawings of three sizes; the mask is the red channel."""
     for number in range(COUNT):
         draw_photo(tmp_path / "eyes" / "left", f"{number}", (20 + 4 * (number % 3), 36), number)
-    with known(eyes()):
-        yield tmp_path
+    DATASETS.add(eyes())
+    return tmp_path
 
 
 def opened(root: Path, **options: Any) -> DomainData:
@@ -76,19 +75,15 @@ def saved(path: Path, image: Image.Image, **options: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mode", ["P", "LA", "RGB", "I;16", "1"])
-def test_masks_of_any_mode_give_their_values(tmp_path: Path, mode: str) -> None:
+def test_masks_of_any_mode_give_their_values(tmp_path: Path) -> None:
     drawn = np.random.default_rng(0).integers(0, 2, (6, 5), dtype=np.uint8)
-    picture = Image.fromarray(drawn if mode != "1" else drawn.astype(bool))
-    if mode == "P":
-        picture.putpalette([0, 0, 0, 250, 10, 10])
-    elif mode == "I;16":
-        picture = Image.fromarray(drawn.astype(np.uint16))
-    elif mode != "1":
-        picture = picture.convert(mode)
-    mask = saved(tmp_path / "mask.png", picture)
+    grey, indexed = Image.fromarray(drawn), Image.fromarray(drawn)
+    indexed.putpalette([0, 0, 0, 250, 10, 10])
+    of_16_bits, of_one = Image.fromarray(drawn.astype(np.uint16)), Image.fromarray(drawn.astype(bool))
     image = saved(tmp_path / "image.png", Image.new("RGB", (5, 6)))
-    assert (PairForm(eyes(mask_values=())).read(image, mask)[1][0] == drawn).all()
+    for picture in (indexed, of_16_bits, of_one, grey.convert("LA"), grey.convert("RGB")):
+        mask = saved(tmp_path / "mask.png", picture)
+        assert (PairForm(eyes(mask_values=())).read(image, mask)[1][0] == drawn).all(), picture.mode
 
 
 @pytest.mark.parametrize("part", ["image", "mask"])
@@ -150,12 +145,12 @@ def test_nifti_that_a_preset_for_photographs_would_make_white_or_black_is_refuse
         (folder := tmp_path / "eyes" / "left" / part).mkdir(parents=True)
         for number in range(2):
             nibabel.save(nibabel.Nifti1Image(drawn, np.eye(4)), folder / f"{number}.nii.gz")
-    with known(eyes(channels=1, mask_values=(), preset=preset)) as spec:
-        data = open_domain(tmp_path, "eyes", "left", seed=0)
-        reasons = find_damaged(data).values()
-        assert [f"values from {low} to {high}" in reason for reason in reasons] == [True] * (0 if fits else 2)
-        with nullcontext() if fits else pytest.raises(DamagedError):
-            look_at(tmp_path, spec, data.test[0], 1000)
+    DATASETS.add(spec := eyes(channels=1, mask_values=(), preset=preset))
+    data = open_domain(tmp_path, "eyes", "left", seed=0)
+    reasons = find_damaged(data).values()
+    assert [f"values from {low} to {high}" in reason for reason in reasons] == [True] * (0 if fits else 2)
+    with nullcontext() if fits else pytest.raises(DamagedError):
+        look_at(tmp_path, spec, data.test[0], 1000)
 
 
 def test_another_orientation_of_the_mask_and_too_many_voxels_are_refused(tmp_path: Path) -> None:
@@ -173,25 +168,17 @@ def test_another_orientation_of_the_mask_and_too_many_voxels_are_refused(tmp_pat
             form.read(one, other)
 
 
-def broken(path: Path, kind: str) -> None:
-    content = bytearray(path.read_bytes())
-    if kind == "header":
-        content[70:72] = b"\xff\x7f"  # no data type of NIfTI
-        path.write_bytes(content)
-    elif kind in ("truncated", "text"):
-        path.write_bytes(content[:400] if kind == "truncated" else b"text" * 200)
-    else:
-        values = np.ones((6, 5, 4), dtype=np.complex64) if kind == "complex" else np.full((6, 5, 4), np.nan)
-        nibabel.save(nibabel.Nifti1Image(values, np.eye(4)), path)
-
-
-@pytest.mark.parametrize("kind", ["truncated", "text", "header", "complex", "nan"])
-def test_a_broken_nifti_file_is_one_sentence(tmp_path: Path, kind: str) -> None:
+def test_a_broken_nifti_file_is_one_sentence(tmp_path: Path) -> None:
     image, mask = tmp_path / "a.nii", tmp_path / "b.nii"
     draw_volume(image, mask)
-    broken(image, kind)
-    with refused("image", "a.nii"):
-        VOLUMES.read(image, mask)
+    whole, shape = image.read_bytes(), (6, 5, 4)
+    without_type = whole[:70] + b"\xff\x7f" + whole[72:]
+    values = (np.ones(shape, dtype=np.complex64), np.full(shape, np.nan))
+    unfit = [nibabel.Nifti1Image(one, np.eye(4)).to_bytes() for one in values]
+    for content in (whole[:400], b"text" * 200, without_type, *unfit):
+        image.write_bytes(content)
+        with refused("image", "a.nii"):
+            VOLUMES.read(image, mask)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 """Images with masks are listed from folders or a data list, and what is wrong with them is one sentence."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fdg_plugins.data import DomainData, open_domain
+from fdg_plugins.data import DATASETS, DomainData, open_domain
 from fdg_plugins.data.domains import find_damaged, without_damaged
 from fdg_plugins.data.specs import Sample
 from fdg_plugins.errors import DataError
 from tests.data.conftest import move_out, refused
-from tests.data.pair_drawings import CLASSES, draw_photo, eyes, known
+from tests.data.pair_drawings import CLASSES, draw_photo, eyes
 
 COUNT = 20
 
 
 @pytest.fixture
-def domain(tmp_path: Path) -> Iterator[Path]:
+def domain(tmp_path: Path) -> Path:
     """The folder of the domain left, with twenty drawings."""
     folder = tmp_path / "root" / "eyes" / "left"
     for number in range(COUNT):
         draw_photo(folder, f"{number:02d}", number=number)
-    with known(eyes()):
-        yield folder
+    DATASETS.add(eyes())
+    return folder
 
 
 def opened(domain: Path, **options: Any) -> DomainData:
@@ -76,9 +75,8 @@ def write_list(domain: Path, content: Any, *, beside: bool = False) -> None:
 
 @pytest.mark.parametrize(("beside", "base"), [(False, ""), (True, "left/"), (False, "left/"), (False, "eyes/left/")])
 def test_a_list_gives_the_split_whatever_its_paths_are_relative_to(domain: Path, beside: bool, base: str) -> None:
-    write_list(
-        domain, {"training": entries(range(12), base), "validation": entries(range(12, 16), base)}, beside=beside
-    )
+    parts = {"training": entries(range(12), base), "validation": entries(range(12, 16), base)}
+    write_list(domain, parts, beside=beside)
     data = opened(domain)
     assert [sample.file for sample in data.train] == [f"left/images/{number:02d}.png" for number in range(12)]
     assert (len(data.validation), len(data.test), data.name) == (4, 16, "eyes/list")

@@ -18,7 +18,7 @@ from fdg_plugins.errors import DataError
 from fdg_plugins.lab.preparation.checks import find_changes, read_manifest, write_manifest
 from fdg_plugins.lab.preparation.prepare import Prepared, prepare
 from tests.data.conftest import refused
-from tests.data.published import FOLDERS, content_below, image, published, write_files
+from tests.data.published import FOLDERS, content_below, image, published, write_arrays, write_files
 
 PHOTOS = {f"photo/{name}/{n}.jpg": image(10 * label + n) for label, name in enumerate(PACS.classes) for n in range(2)}
 
@@ -58,14 +58,15 @@ def test_every_published_layout_becomes_domains_that_open_under_the_right_labels
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_mnist_is_unpacked_to_where_it_is_read(packed: bool, mnist_root: Path, tmp_path: Path) -> None:
-    raw = mnist_root / "mnist" / "MNIST" / "raw"
+def test_mnist_is_unpacked_to_where_it_is_read(packed: bool, tmp_path: Path) -> None:
+    write_arrays(tmp_path, "mnist")
+    raw = tmp_path / "mnist" / "MNIST" / "raw"
     for file in sorted(raw.iterdir()) if packed else ():
         file.with_name(f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
         file.unlink()
     done = prepared("rotatedmnist_7k", raw, tmp_path / "new")
-    assert {part: sum(numbers.values()) for part, numbers in done.counts.items()} == {"train": 50, "test": 16}
-    assert len(open_domain(tmp_path / "new", "rotatedmnist", "angle_15", seed=0).test) == 11
+    assert [(part, sum(numbers.values())) for part, numbers in done.counts.items()] == [("train", 30), ("test", 30)]
+    assert len(open_domain(tmp_path / "new", "rotatedmnist", "angle_15", seed=0).test) == 10, "a sixth of both"
     assert prepared("rotatedmnist", raw, tmp_path / "new").kept == 4
 
 
@@ -79,9 +80,8 @@ def test_the_second_copy_that_vlcs_has_in_full_is_not_taken_twice(tmp_path: Path
 
 def test_the_official_lists_of_pacs_come_along_unless_they_are_there(tmp_path: Path, photos: Path) -> None:
     folder = "Train val splits and h5py files pre-read"
-    write_files(
-        photos / folder, {"photo_train_kfold.txt": b"", "photo_crossval_kfold.txt": b"", "photo_train.hdf5": b""}
-    )
+    names = ("photo_train_kfold.txt", "photo_crossval_kfold.txt", "photo_train.hdf5")
+    write_files(photos / folder, dict.fromkeys(names, b""))
     done = prepared("pacs", photos, tmp_path)
     assert done.plan.left_out == (f"{folder}/photo_train.hdf5",)
     assert (tmp_path / "pacs" / "splits" / "photo_train_kfold.txt").is_file()
@@ -102,19 +102,17 @@ def test_of_a_domain_with_lists_only_the_images_that_they_name_are_taken(dataset
     assert done.plan.remarks == ("clipart: the images that its lists name (2)",)
 
 
-CATEGORIES = [{"id": 1, "name": "opossum"}, {"id": 3, "name": "raccoon"}, {"id": 33, "name": "car"}]
-TRAPS = [("a", "a.jpg", "38"), ("b", "folder/b.jpg", 100), ("c", "c.jpg", "33"), ("d", "d.jpg", "43"), ("e", "e", "38")]
-SEEN = [("a", 1), ("a", 1), ("a", 3), ("b", 3), ("c", 1), ("d", 33), ("e", 1), ("none", 1)]
-ANNOTATED = {
-    "images": [{"id": id_, "file_name": name, "location": place} for id_, name, place in TRAPS],
-    "annotations": [{"image_id": id_, "category_id": species} for id_, species in SEEN],
-    "categories": CATEGORIES,
-}
-
-
 def test_an_image_of_the_camera_traps_goes_to_its_place_and_to_each_of_its_chosen_species(tmp_path: Path) -> None:
+    traps = [("a", "a.jpg", "38"), ("b", "folder/b.jpg", 100), ("c", "c.jpg", "33"), ("d", "d.jpg", "43")]
+    traps.append(("e", "e", "38"))  # whose image is not there
+    seen = [("a", 1), ("a", 1), ("a", 3), ("b", 3), ("c", 1), ("d", 33), ("e", 1), ("none", 1)]
+    annotated = {
+        "images": [{"id": id_, "file_name": name, "location": place} for id_, name, place in traps],
+        "annotations": [{"image_id": id_, "category_id": species} for id_, species in seen],
+        "categories": [{"id": id_, "name": name} for id_, name in ((1, "opossum"), (3, "raccoon"), (33, "car"))],
+    }
     files = {f"small/{name}.jpg": image(number) for number, name in enumerate("abcd")}
-    targets, done = planned("terraincognita", tmp_path, {**files, "cct.json": json.dumps(ANNOTATED).encode()})
+    targets, done = planned("terraincognita", tmp_path, {**files, "cct.json": json.dumps(annotated).encode()})
     assert targets == {
         "location_38/opossum/a.jpg": "small/a.jpg",
         "location_38/raccoon/a.jpg": "small/a.jpg",

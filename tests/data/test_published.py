@@ -11,55 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fdg_plugins.data import DATASETS, find_data_root, open_domain
+from fdg_plugins.data import find_data_root, open_domain
 from fdg_plugins.data.catalogue import ROTATED_MNIST, files_of
 from fdg_plugins.data.image_files import ImageArray
 from fdg_plugins.data.images import training_epochs
 from fdg_plugins.data.published import deal, read_arrays, rotate
-from fdg_plugins.data.specs import PublishedSpec
 from fdg_plugins.lab.preparation.checks import count_images
 from tests.data.conftest import move_out, refused
-from tests.data.published import write_idx
+from tests.data.published import EACH, spec_of, write_arrays
 
 SOURCES = ("mnist", "emnist", "cifar10", "cifar100")
-EACH = 3  # images of a class in a file
-RAW = Path("mnist", "MNIST", "raw")
-
-
-def spec_of(name: str) -> PublishedSpec:
-    spec = DATASETS.get(name)
-    assert isinstance(spec, PublishedSpec)
-    return spec
-
-
-def written(root: Path, name: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Write small files of a data set; return images and labels of each part, as they are to be read."""
-    spec, generator = spec_of(name), np.random.default_rng(1)
-    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for domain, parts in spec.files.items():
-        images, labels = [], []
-        for names in parts:
-            files = [root / spec.folder / file for file in names]
-            own = np.repeat(np.arange(len(spec.classes)), EACH).astype(np.uint8)
-            shape = (len(own), spec.size, spec.size) if spec.channels == 1 else (len(own), 3, spec.size, spec.size)
-            pixels = generator.integers(0, 256, size=shape, dtype=np.uint8)
-            files[0].parent.mkdir(parents=True, exist_ok=True)
-            if spec.channels == 1:
-                write_idx(files[0], pixels)
-                write_idx(files[1], own)
-            else:
-                head = [own[:, None]] if name == "cifar10" else [own[:, None] // 5, own[:, None]]
-                np.concatenate([*head, pixels.reshape(len(own), -1)], axis=1).tofile(files[0])
-            images.append(pixels)
-            labels.append(own)
-        found[domain] = np.concatenate(images), np.concatenate(labels)
-    return found
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_published_files_are_read_as_they_are_and_broken_ones_refused(name: str, tmp_path: Path) -> None:
     spec = spec_of(name)
-    for domain, (pixels, labels) in written(tmp_path, name).items():
+    for domain, (pixels, labels) in write_arrays(tmp_path, name).items():
         images, listing = read_arrays(tmp_path, spec, domain)
         assert np.array_equal(images.pixels.numpy(), pixels)
         assert [sample.label for sample in listing.images] == labels.tolist()
@@ -99,11 +66,12 @@ def test_without_a_data_root_digits_stand_in_for_every_class(name: str, tmp_path
     assert batch.shape == (4, spec.channels, spec.size, spec.size)
 
 
-@pytest.mark.parametrize("path", ["mnist", RAW / "train-images-idx3-ubyte"])
-def test_a_link_out_of_the_data_root_is_refused(mnist_root: Path, path: str) -> None:
-    move_out(mnist_root / path, mnist_root)
+@pytest.mark.parametrize("path", ["mnist", "mnist/MNIST/raw/train-images-idx3-ubyte"])
+def test_a_link_out_of_the_data_root_is_refused(tmp_path: Path, path: str) -> None:
+    write_arrays(tmp_path / "root", "mnist")
+    move_out(tmp_path / "root" / path, tmp_path / "root")
     with refused("link"):
-        open_domain(mnist_root, "rotatedmnist", "angle_0", seed=0)
+        open_domain(tmp_path / "root", "rotatedmnist", "angle_0", seed=0)
 
 
 @settings(derandomize=True, deadline=None)

@@ -2,6 +2,7 @@
 """Sites that share a domain by its classes: each image at one site, its own test images, names, hashes, refusals."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -59,20 +60,15 @@ def test_too_few_images_are_refused_and_a_sites_name_says_which_part_it_holds() 
 COUNTS = {"angle_15": 2, "angle_30": 1, "angle_45": 3, "angle_60": 1, "angle_75": 1}
 
 
+digits = partial(open_domain, None, "rotateddigits", seed=0)
+
+
 def mixed(share: float) -> dict[tuple[str, int], DomainData]:
     shared, partition = SharedDomains(), Partition("mix", share=share, counts=tuple(COUNTS.items()))
-    places = [(domain, number) for domain, count in COUNTS.items() for number in range(1, count + 1)]
     return {
-        place: open_domain(
-            None,
-            "rotateddigits",
-            place[0],
-            seed=0,
-            part=(place[1], COUNTS[place[0]]),
-            partition=partition,
-            shared=shared,
-        )
-        for place in places
+        (domain, number): digits(domain, part=(number, count), partition=partition, shared=shared)
+        for domain, count in COUNTS.items()
+        for number in range(1, count + 1)
     }
 
 
@@ -85,12 +81,12 @@ def test_all_sites_divide_a_share_of_each_domain_and_its_own_sites_the_rest(shar
     sites = mixed(share)
     for split in ("train", "validation"):
         held = [sample.file for site in sites.values() for sample in getattr(site, split)]
-        whole = [open_domain(None, "rotateddigits", domain, seed=0) for domain in COUNTS]
+        whole = [digits(domain) for domain in COUNTS]
         assert sorted(held) == sorted(sample.file for one in whole for sample in getattr(one, split))
     for (domain, _), site in sites.items():
         found = Counter(domain_of(sample.file) for sample in site.train)
         for other, count in COUNTS.items():
-            size = len(open_domain(None, "rotateddigits", other, seed=0).train)
+            size = len(digits(other).train)
             expected = share * size / len(sites) + ((1 - share) * size / count if other == domain else 0)
             assert found[other] == pytest.approx(expected, abs=2)
     assert len({site.name.rpartition("/mix")[2].partition("/")[0] for site in sites.values()}) == 1
@@ -101,11 +97,10 @@ def test_all_sites_divide_a_share_of_each_domain_and_its_own_sites_the_rest(shar
 
 
 def test_a_mix_never_holds_images_of_the_held_out_domain_and_knows_its_sites() -> None:
-    assert all(
-        domain_of(one.file) != "angle_0" for site in mixed(1.0).values() for one in (*site.train, *site.validation)
-    )
+    held = [one.file for site in mixed(1.0).values() for one in (*site.train, *site.validation)]
+    assert "angle_0" not in set(map(domain_of, held))
     partition = Partition("mix", share=0.5, counts=tuple(COUNTS.items()))
-    whole = open_domain(None, "rotateddigits", "angle_0", seed=0, partition=partition)
-    assert whole.name == open_domain(None, "rotateddigits", "angle_0", seed=0).name, "the held-out site is as ever"
+    whole = digits("angle_0", partition=partition)
+    assert whole.name == digits("angle_0").name, "the held-out site is as ever"
     with pytest.raises(SettingsError):
-        open_domain(None, "rotateddigits", "angle_15", seed=0, part=(1, 3), partition=partition)
+        digits("angle_15", part=(1, 3), partition=partition)

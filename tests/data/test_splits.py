@@ -118,15 +118,9 @@ def test_official_lists_divide_a_domain_and_one_alone_is_refused(folder: Path) -
         listed(folder)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"photo/dog/{end}"
-        for end in ("056_0001.jpg 2", "056_0001.jpg", "056_9999.jpg 1", "056_0002.jpg 1", "../a.jpg 1")
-    ],
-)
-def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(folder: Path, line: str) -> None:
-    (folder / "photo_train_kfold.txt").write_text(f"photo/dog/056_0002.jpg 1\n\n{line}\n")
+@pytest.mark.parametrize("end", ["056_0001.jpg 2", "056_0001.jpg", "056_9999.jpg 1", "056_0002.jpg 1", "../a.jpg 1"])
+def test_a_line_that_does_not_fit_the_images_is_refused_with_its_number(folder: Path, end: str) -> None:
+    (folder / "photo_train_kfold.txt").write_text(f"photo/dog/056_0002.jpg 1\n\nphoto/dog/{end}\n")
     with refused("line 3", "photo_train_kfold.txt"):
         listed(folder)
 
