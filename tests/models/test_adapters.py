@@ -2,7 +2,6 @@
 """Low-rank adapters on networks of torchvision's classes: where they are, and what they leave as it is."""
 
 import copy
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -22,16 +21,11 @@ def tiny_resnet_with_batchnorm() -> nn.Module:
     return ResNet(BasicBlock, [1, 1, 1, 1], width_per_group=64)
 
 
-BUILT: dict[str, Callable[..., nn.Module]] = {
-    build.__name__: build for build in (tiny_resnet, tiny_resnet_with_batchnorm, tiny_vit, tiny_convnext)
-}
-
-
-@pytest.fixture(params=BUILT)
+@pytest.fixture(params=[tiny_resnet, tiny_resnet_with_batchnorm, tiny_vit, tiny_convnext])
 def plain(request: pytest.FixtureRequest) -> ExtractorClassifier:
     """A network with random parameters and without adapters, in evaluation mode."""
     torch.manual_seed(3)
-    extractor, features = Network(name="tiny", build=BUILT[request.param]).extractor(CLASSES, image_size=SIZE)
+    extractor, features = Network(name="tiny", build=request.param).extractor(CLASSES, image_size=SIZE)
     return ExtractorClassifier(extractor, nn.Linear(features, CLASSES)).eval()
 
 

@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
+from torchvision import models
 
 from fdg_plugins.errors import DataError
 from fdg_plugins.models import NETWORKS, ExtractorClassifier, Network, build_model
@@ -18,19 +19,11 @@ from fdg_plugins.models.pretrained import load_pretrained
 from fdg_plugins.models.torchvision_networks import imagenet_file_name, resize_positions
 from tests.tiny_networks import tiny_vit
 
-# Parameters in torchvision's documentation, which counts 1,000 classes at 224 pixels.
-PARAMETERS = {
-    "alexnet": 61_100_840,
-    "resnet18": 11_689_512,
-    "resnet34": 21_797_672,
-    "resnet50": 25_557_032,
-    "mobilenet_v3_large": 5_483_032,
-    "mobilenet_v3_small": 2_542_856,
-    "efficientnet_b0": 5_288_548,
-    "convnext_tiny": 28_589_128,
-    "vit_b_16": 86_567_656,
-}
 WITHOUT_BUFFERS = ("alexnet", "convnext_tiny", "vit_b_16")
+OF_TORCHVISION = (
+    *WITHOUT_BUFFERS,
+    *("resnet18", "resnet34", "resnet50", "mobilenet_v3_large", "mobilenet_v3_small", "efficientnet_b0"),
+)
 
 
 def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
@@ -40,9 +33,7 @@ def on_meta(name: str, **settings: Any) -> tuple[nn.Module, int]:
 
 
 def test_the_head_gives_way_and_everything_else_is_the_published_network() -> None:
-    for name in PARAMETERS:
-        from torchvision import models
-
+    for name in OF_TORCHVISION:
         extractor, features = on_meta(name)
         with torch.device("meta"):
             published = getattr(models, name)(weights=None)
@@ -52,7 +43,6 @@ def test_the_head_gives_way_and_everything_else_is_the_published_network() -> No
             key: value.shape for key, value in published.state_dict().items() if not key.startswith(f"{record.head}.")
         }
         assert {key: value.shape for key, value in extractor.state_dict().items()} == own
-        assert sum(one.numel() for one in extractor.parameters()) + 1000 * (features + 1) == PARAMETERS[name]
         assert (not list(extractor.buffers())) == (name in WITHOUT_BUFFERS)
         with torch.device("meta"):
             model = ExtractorClassifier(extractor.eval(), nn.Linear(features, 7))
@@ -65,9 +55,8 @@ def test_alexnet_with_batchnorm_has_the_layers_of_the_published_one_and_a_norm_f
     own = {key for key in normed.state_dict() if not key.startswith("norms.")}
     assert own == {*plain.state_dict()}
     layers = [one for one in normed.modules() if isinstance(one, nn.Conv2d | nn.Linear)]
-    assert (
-        len([one for one in normed.modules() if isinstance(one, nn.BatchNorm2d | nn.BatchNorm1d)]) == len(layers) == 7
-    )
+    norms = [one for one in normed.modules() if isinstance(one, nn.BatchNorm2d | nn.BatchNorm1d)]
+    assert len(norms) == len(layers) == 7
     assert normed(torch.empty(2, 3, 63, 63, device="meta")).shape == (2, features)
     assert imagenet_file_name("alexnet", "batch") == imagenet_file_name("alexnet")
 
@@ -123,37 +112,30 @@ def made(name: str = "monai_unet", **given: Any) -> ExtractorClassifier:
 
 
 def test_the_network_is_monais_own_by_its_definition() -> None:
+    nets = pytest.importorskip("monai.networks.nets")
     for norm in ["default", "batch"]:
         for name in NAMES:
             path, settings = monai_definition(name, channels=1, dims=2, norm=norm)
-            nets = pytest.importorskip("monai.networks.nets")
             theirs = getattr(nets, path.removeprefix("monai.networks.nets."))(**settings)
-            state = {
-                key.removeprefix("network."): value
-                for key, value in made(name, channels=1, norm=norm).extractor.state_dict().items()
-            }
+            model = made(name, channels=1, norm=norm).eval()
+            state = {key.removeprefix("network."): one for key, one in model.extractor.state_dict().items()}
             missing, unexpected = theirs.load_state_dict(state, strict=False)
             assert not unexpected
             assert all(key.startswith(("skip_layers.", "class_layers.out.")) for key in missing)
             images = torch.rand(2, 1, 32, 32)
             if name in DENSE:
-                model = made(name, channels=1, norm=norm).eval()
                 assert torch.equal(model.features(images), theirs.eval()(images).movedim(1, -1))
             norms = {type(module).__name__ for module in theirs.modules() if "Norm" in type(module).__name__}
             assert norms == {"BatchNorm2d"} if norm == "batch" else norms <= {"InstanceNorm2d", "BatchNorm2d"}
 
 
-def of_monai(outputs: int, seed: int = 7) -> nn.Module:
-    nets = pytest.importorskip("monai.networks.nets")
-    torch.manual_seed(seed)
-    _, settings = monai_definition("monai_unet", channels=3, dims=2, norm="batch")
-    return nets.UNet(**{**settings, "out_channels": outputs})
-
-
 def test_a_file_of_monais_network_is_taken_without_a_head_that_does_not_fit(tmp_path: Path) -> None:
+    nets = pytest.importorskip("monai.networks.nets")
+    _, settings = monai_definition("monai_unet", channels=3, dims=2, norm="batch")
     for suffix in [".pth", ".safetensors"]:
         for outputs in [16, 2]:
-            path, theirs, model = tmp_path / f"weights{suffix}", of_monai(outputs).state_dict(), made(norm="batch")
+            path, model = tmp_path / f"weights{suffix}", made(norm="batch")
+            theirs = nets.UNet(**{**settings, "out_channels": outputs}).state_dict()
             own = {key: value.clone() for key, value in model.state_dict().items()}
             (torch.save if suffix == ".pth" else safetensors.torch.save_file)(theirs, path)
             record = load_pretrained(model, "monai_unet", "auto", path)

@@ -70,9 +70,9 @@ def test_loss_and_accuracy_have_the_bits_of_classification_in_training_and_evalu
 def test_groups_are_counted_image_by_image_however_they_are_batched(sizes: list[int], classes: int) -> None:
     logits, targets = images(classes=classes)
     score, expected = judged(logits, targets, sizes), by_hand(logits, targets)
-    found = {name: (one.sum, one.count) for name, one in score.sums.items() if name != "accuracy"}
-    assert found == {f"accuracy_{label}_{attribute}": one for (label, attribute), one in expected.items()}
     sums = {name: (one.sum, one.count) for name, one in score.sums.items()}
+    of_groups = {f"accuracy_{label}_{attribute}": one for (label, attribute), one in expected.items()}
+    assert sums == {**of_groups, "accuracy": sums["accuracy"]}
     assert GROUP_CLASSIFICATION.complaint(sums, COUNT, classes) is None
     worst = min(correct / count for correct, count in expected.values())
     assert worst_of(sums) == worst

@@ -80,14 +80,9 @@ def test_an_image_without_the_class_counts(found: int, true: int, dice: float) -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(
-            ("dice", (3.0, 5)),
-            ("dice_2", (3.0, 7)),
-            ("dice", (7.0, 6)),
-            ("dice", (float("nan"), 6)),
-            ("volume", (1.0, 1)),
-        ),
-        *(("true_positives_1", (3.0, 289)), ("true_positives_1", (3.5, 288)), ("false_positives_1", (288.0, 288))),
+        *(("dice", value) for value in ((3.0, 5), (7.0, 6), (float("nan"), 6))),
+        *(("true_positives_1", value) for value in ((3.0, 289), (3.5, 288))),
+        *(("dice_2", (3.0, 7)), ("volume", (1.0, 1)), ("false_positives_1", (288.0, 288))),
     ],
 )
 def test_scores_that_cannot_be_are_refused(name: str, value: SumAndCount) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,6 +24,8 @@ from fdg_plugins.record.census import take_census
 from fdg_plugins.settings.protocol import Protocol
 from fdg_plugins.tasks import SEGMENTATION
 from tests.controllers.federation_stubs import census_reply
+from tests.objectives.test_dim import read_as
+from tests.random_tensors import normal_double
 
 CLASSES, FEATURES = 3, 4
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -57,13 +58,6 @@ def batches() -> list[Batch]:
     return list(zip(images.split([3, 2]), masks.split([3, 2]), strict=True))
 
 
-def numbers(model: ExtractorClassifier, images: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the features ``[B, H, W, D]``, and the weight and bias of the head."""
-    with torch.no_grad():
-        features = model.features(images)
-    return features.numpy(), model.last_layer.weight.detach().numpy(), model.last_layer.bias.detach().numpy()
-
-
 def whole_gradient(model: ExtractorClassifier, images: torch.Tensor, masks: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the gradient of the loss by the head, which can be differentiated."""
     head = dict(model.classifier.named_parameters(prefix="classifier"))
@@ -93,39 +87,31 @@ def test_fediir_penalty_is_the_distance_of_the_gradients(model: ExtractorClassif
 
 
 def test_feddim_reports_the_means_of_the_pixels_of_each_class(model: ExtractorClassifier, batches: list[Batch]) -> None:
-    sums, counts = np.zeros((CLASSES, FEATURES)), [0] * CLASSES
-    for images, masks in batches:
-        for feature, label in zip(
-            numbers(model, images)[0].reshape(-1, FEATURES), masks.flatten().tolist(), strict=True
-        ):
-            sums[label] += feature
-            counts[label] += 1
+    images, labels = torch.cat([images for images, _ in batches]), torch.cat([masks.flatten() for _, masks in batches])
+    features = model.features(images).reshape(-1, FEATURES)
     report = make_objective("dim").report_trained(model, see(model, batches, SEGMENTATION), CLASSES)
-    assert report["class_counts"].tolist() == counts
-    assert np.allclose(report["class_means"], [row / count for row, count in zip(sums, counts, strict=True)], atol=1e-6)
-
-
-def distance(target: str, feature: np.ndarray, weight: np.ndarray, centre: np.ndarray) -> float:
-    read = {"insight": (weight * feature).T, "feature": feature, "logit": weight @ feature}[target]
-    return float(((read - centre) ** 2).sum())
+    assert report["class_counts"].tolist() == labels.bincount().tolist()
+    means = torch.stack([features[labels == label].mean(dim=0) for label in range(CLASSES)])
+    torch.testing.assert_close(report["class_means"].double(), means, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("target", get_args(Target))
 def test_feddim_penalty_by_class(model: ExtractorClassifier, batches: list[Batch], target: Any, at: int) -> None:
     images, masks = batches[at]
-    features, weight, _ = numbers(model, images)
-    shape = {"insight": (FEATURES, CLASSES), "feature": (FEATURES,), "logit": (CLASSES,)}[target]
-    centres = torch.randn(CLASSES, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    by_class: dict[int, list[float]] = {}
-    for feature, label in zip(features.reshape(-1, FEATURES), masks.flatten().tolist(), strict=True):
-        by_class.setdefault(label, []).append(distance(target, feature, weight, centres[label].numpy()))
+    labels, shape = (
+        masks.flatten(),
+        {"insight": (FEATURES, CLASSES), "feature": (FEATURES,), "logit": (CLASSES,)}[target],
+    )
+    centres, weight = normal_double(1, CLASSES, *shape), model.last_layer.weight
+    own = read_as(target, model.features(images).reshape(-1, FEATURES), weight)
+    squares = (own - centres[labels]).flatten(1).square().sum(dim=1)
+    by_class = [squares[labels == label].mean() for label in labels.unique()]
     assert len(by_class) == 2 + at
-    expected = sum(sum(found) / len(found) for found in by_class.values()) / len(by_class)
     present = torch.ones(CLASSES, dtype=torch.bool)
     loss = local_insight(1.0, target, GlobalInsight(centres, present), SEGMENTATION).loss(model, images, masks)
     plain = SEGMENTATION.loss(model(images).float(), masks)
-    assert float((loss - plain).detach()) == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close((loss - plain).double(), torch.stack(by_class).mean(), rtol=1e-6, atol=0)
 
 
 census_of = partial(census_reply, dataset="vessels", class_counts=(10, 10))
