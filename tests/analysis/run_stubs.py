@@ -119,10 +119,10 @@ def labels(table: Table) -> list[str]:
     return list(dict.fromkeys(line["label"] for line in lines(table, kind="ours")))
 
 
-def text_rows(text: str) -> list[list[str]]:
+def text_rows(table: Table) -> list[list[str]]:
     """Return the cells of the first table in a table's Markdown, without header."""
-    table = text.split("\n\n")[1]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    first = table.text("markdown").split("\n\n")[1]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in first.splitlines()[2:]]
 
 
 def keep(run: Run, sweep: Path) -> Path:

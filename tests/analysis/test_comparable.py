@@ -10,28 +10,25 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run
 from fdg_plugins.lab.analysis.comparable import check_comparable, group_runs, without_repeats
-from fdg_plugins.lab.analysis.runs import default_settings, method_name, method_order, method_title
+from fdg_plugins.lab.analysis.runs import default_settings, method_name, method_order
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
 from fdg_plugins.models import InitialWeights
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.plugins.composition import published
 from fdg_plugins.record.method_settings import method_settings
 from fdg_plugins.record.round_record import Method
 from tests.analysis.run_stubs import DOMAINS, FEDAVG, FEDGA, FEDOMG, census_reply, fedomg, finished, run
 from tests.recipes.exported_jobs import workflow
 
-# How a centralised run trains, in the words of the protocol: other rounds and rates than the federated ones.
-TRAINING = {"rounds": 17, "local_epochs": 1, "batch_size": 32, "learning_rate": 5e-5, "momentum": 0.0}
-
 
 def reference_run(
     folder: str, name: str, *arguments: Any, protocol: dict[str, Any] | None = None, **changes: Any
 ) -> Run:
-    """Return a finished centralised run; the rest is as for :func:`run`."""
+    """Return a finished centralised run, of other rounds and rates than the federated ones; see :func:`run`."""
+    training = {"rounds": 17, "local_epochs": 1, "batch_size": 32, "learning_rate": 5e-5, "momentum": 0.0}
     schedule = {"optimizer": "adam", "steps": 5001, "checkpoint_every": 300}
     settings = {**schedule, **algorithm_settings(name), **changes.pop("settings", {})}
     method = Method(aggregator=ALGORITHMS[name].__name__, settings=settings)
-    return run(folder, method, *arguments, protocol={**TRAINING, **(protocol or {})}, **changes)
+    return run(folder, method, *arguments, protocol={**training, **(protocol or {})}, **changes)
 
 
 def census(seed: int = 0, domain: str = "sketch", **changes: Any) -> dict[str, Any]:
@@ -46,15 +43,9 @@ def refused(*runs: Run) -> str:
 
 
 def test_method_held_out_domain_and_seed_may_differ() -> None:
-    check_comparable(
-        [
-            run("a", FEDAVG, "photo", 0),
-            run("b", FEDOMG, "sketch", 1, versions={"fdg-plugins": "0.2.0"}),
-            run("c", fedomg(kappa=0.1), "photo", 10),
-            run("d", FEDGA, "photo", 0, protocol={"gap_split": "train"}),
-            run("e", protocol={"objective": {"name": "dim"}}),
-        ]
-    )
+    one, other = run("a", FEDAVG, "photo", 0), run("b", FEDOMG, "sketch", 1, versions={"fdg-plugins": "0.2.0"})
+    by_setting = [run("c", fedomg(kappa=0.1), "photo", 10), run("d", FEDGA, protocol={"gap_split": "train"})]
+    check_comparable([one, other, *by_setting, run("e", protocol={"objective": {"name": "dim"}})])
 
 
 @pytest.mark.parametrize(
@@ -108,9 +99,7 @@ def test_sites_that_choose_their_precision_must_choose_the_same() -> None:
 
 
 def test_runs_of_several_numbers_of_sites_divide_their_domains_differently() -> None:
-    few, many = (
-        run(f"{count}", FEDAVG, protocol={"sites": count}, census=census(num_train=1000 // count)) for count in (5, 10)
-    )
+    few, many = (run("a", protocol={"sites": n}, census=census(num_train=1000 // n)) for n in (5, 10))
     check_comparable([few, many], apart_from=("sites",))
     assert "sites of the protocol" in refused(few, many)
 
@@ -175,18 +164,19 @@ def test_groups_name_what_differs_and_what_is_no_default() -> None:
     assert titles(run("b", fedomg(server_lr=1.0)), beside_defaults=False) == ["FedOMG"]
     assert titles(run("a", uniform)) == ["FedAvg (weighting uniform)"]
     assert titles(run("a", FEDOMG), run("b", fedomg(extra=1))) == ["FedOMG (extra 1)", "FedOMG (extra unset)"]
-    assert titles(run("a", FEDOMG), run("b", fedomg(kappa=0.1, server_lr=1.0)), run("c", FEDAVG)) == [
-        "FedAvg",
-        "FedOMG (kappa 0.1, server_lr 1.0)",
-        "FedOMG (kappa 0.5, server_lr 0.05)",
-    ]
+    expected = ["FedAvg", "FedOMG (kappa 0.1, server_lr 1.0)", "FedOMG (kappa 0.5, server_lr 0.05)"]
+    assert titles(run("a", FEDOMG), run("b", fedomg(kappa=0.1, server_lr=1.0)), run("c", FEDAVG)) == expected
     (group,) = group_runs([run("a", FEDOMG), run("b", fedomg(kappa=0.1))], ("kappa",))
     assert (group.title, group.label) == ("FedOMG", "FedOMG (kappa chosen)")
 
 
 JOBS = Path(__file__).parents[2] / "jobs"
 GA = {"name": "ga", "step_size": 0.05}
-DIM = {"name": "dim", "strength": 0.1, "target": "feature"}
+
+
+def with_dim(made: Method, **settings: Any) -> Method:
+    """The method with FedDIM's objective, of which some settings are not the default ones."""
+    return made.model_copy(update={"objective": {"name": "dim", "strength": 0.1, "target": "feature", **settings}})
 
 
 def method(aggregator: str, objective: str = "erm", **settings: Any) -> Method:
@@ -227,11 +217,7 @@ def test_every_job_of_the_project_is_called_by_its_method_which_has_its_defaults
         (fedomg(server_lr=1), {"dataset": "rotateddigits"}, {}),
         (method("FedAvgAggregator", weighting={**GA, "step_size": 0.5}), {}, {"step_size": 0.05}),
         (method("FedGAAggregator"), {"gap_split": "train"}, {"gap_split": "validation"}),
-        (
-            fedomg(weighting="samples").model_copy(update={"objective": DIM}),
-            {},
-            {"strength": 0.01, "objective target": "insight", "weighting": "uniform"},
-        ),
+        (with_dim(FEDOMG), {}, {"strength": 0.01, "objective target": "insight"}),
         (method("CentralisedIRM", strength=10.0, steps=5), {}, {"strength": 100.0}),
     ],
 )
@@ -269,19 +255,10 @@ def test_saying_a_default_of_the_weighting_makes_no_other_method() -> None:
 
 def test_settings_that_an_older_record_lacks_count_as_their_defaults() -> None:
     def settings(settings: dict[str, Any], **objective: Any) -> dict[str, Any]:
-        spec = {"name": "dim", "strength": 0.1, "target": "insight", **objective}
-        return method_settings(finished(Method(aggregator="FedOMGAggregator", settings=settings, objective=spec)))
+        return method_settings(finished(with_dim(method("FedOMGAggregator", **settings), **objective)))
 
     older = {"kappa": 0.5, "server_lr": 1.0, "rescale": False, "weighting": "uniform"}
     newer = {**older, "damping": 0.0, "idle_below": 1e-3, "cancelled": "mean"}
     assert settings(older) == settings(newer) == settings(older, insight_momentum=0.5)
     assert settings(older) not in (settings({**newer, "damping": 0.1}), settings(older, insight_momentum=0.9))
     assert settings(older) == settings(older, variant="paper") != settings(older, variant="released")
-
-
-@pytest.mark.parametrize("name", list(ALGORITHMS))
-def test_a_reference_is_called_by_its_algorithm_and_stands_behind_the_methods(name: str) -> None:
-    assert method_name(method(ALGORITHMS[name].__name__)) == name
-    assert method_title(name) == ALGORITHMS[name].title
-    assert name not in published()
-    assert max(("fishr", "Mine", "erm", "fedomg+ga", "vrex", "fedavg"), key=method_order) == "fishr"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from fdg_plugins.data import dataset_spec
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.lab.analysis import Run, Table, build_table
 from fdg_plugins.lab.analysis.comparisons import differences
@@ -41,7 +40,6 @@ def test_estimate_by_hand() -> None:
         ((0.80, 0.03, 9), (0.85, 0.04, 4), math.sqrt(0.0005), "no"),
         ((0.8, None, 1), (0.8, 0.1, 3), None, "unknown"),
         ((0.8, 0.1, 3), (0.8, None, 3), None, "unknown"),
-        ((0.8, 0.1, 3), (0.8, 0.1, 1), None, "unknown"),
         ((0.8, 0.1, 2), (0.8, 0.2, 4), math.sqrt(0.015), "unknown"),  # two runs are too few
     ],
 )
@@ -67,10 +65,6 @@ def compared(runs: Sequence[Run], kind: str = "paired_difference", *rules: str) 
     return {line["label"]: line for line in lines(build_table(runs, rules or ("last",)), kind=kind)}
 
 
-def weighed(**settings: Any) -> Method:
-    return FEDAVG.model_copy(update={"settings": {**FEDAVG.settings, **settings}})
-
-
 def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_of_pairs() -> None:
     found = compared(RUNS)["FedOMG"]
     pairs = {place: float(value) for place, value in (one.split(":") for one in found["values"].split(";"))}
@@ -80,11 +74,6 @@ def test_a_difference_is_over_the_cells_that_both_have_with_the_standard_error_o
     one = compared(RUNS)["FedDG-GA"]
     assert (one["mean"], one["pairs"]) == pytest.approx((0.1, 1))
     assert one["standard_error"] is None
-    # What is common to all cells of a domain changes no difference.
-    harder = [*runs_of(FEDAVG, {"photo": (0.5, 0.6), "sketch": (0.1,)})]
-    harder += runs_of(FEDOMG, {"photo": (0.6, 0.9), "sketch": (0.0,)})
-    other = compared(harder)["FedOMG"]
-    assert (other["mean"], other["standard_error"]) == pytest.approx((found["mean"], found["standard_error"]))
 
 
 def test_ranks_are_over_the_cells_that_all_have_and_equal_scores_share_theirs() -> None:
@@ -103,39 +92,19 @@ def test_oracle_average_and_references_are_not_compared() -> None:
     table = build_table(RUNS, ("last", "source_validation", "oracle"))
     found = lines(table, kind="mean_rank")
     assert ({line["selection"] for line in found}, len(found)) == ({"last", "source_validation"}, 6)
-    everywhere = dict.fromkeys(DOMAINS, (0.5, 0.6))
-    reference = reference_run("erm", "erm", "photo", 0, (0.9,))
-    pairs = compared([*runs_of(FEDAVG, everywhere), *runs_of(FEDOMG, everywhere), reference])
-    values = ";".join(f"{domain}/{seed}:0.0" for domain in sorted(DOMAINS) for seed in (0, 1))
-    assert pairs["FedOMG"]["values"] == values
+    pairs = compared([*RUNS[:5], reference_run("erm", "erm", "photo", 0, (0.9,))])
     assert list(pairs) == ["FedOMG"]
 
 
 def test_of_several_fedavgs_the_one_with_default_settings_is_compared_with() -> None:
-    table = build_table([*RUNS, *runs_of(weighed(server_lr=0.5), {"photo": (0.45, 0.4)})], ("last",))
-    assert "minus FedAvg (server_lr 1.0)" in table.text()
-    other = [pair for rate in (0.5, 0.7) for pair in runs_of(weighed(server_lr=rate), {"photo": (0.5, 0.6)})]
+    def fedavg(server_lr: float) -> list[Run]:
+        settings = {**FEDAVG.settings, "server_lr": server_lr}
+        return runs_of(FEDAVG.model_copy(update={"settings": settings}), {"photo": (0.5, 0.6)})
+
+    assert "minus FedAvg (server_lr 1.0)" in build_table([*RUNS, *fedavg(0.5)], ("last",)).text()
+    other = [*fedavg(0.5), *fedavg(0.7)]
     for runs in ([*other, *runs_of(FEDOMG, {"photo": (0.5, 0.6)})], RUNS[-3:], RUNS[:3], [RUNS[0], *RUNS[3:]]):
         assert build_table(runs, ("last",)).below == ()
-
-
-def test_the_defaults_are_those_of_the_data_set() -> None:
-    domains = dataset_spec("rotateddigits").domains[:4]
-    protocol = {"dataset": "rotateddigits", "rounds": 5, "keep_momentum": False}
-    runs = [
-        run(f"{weighting}-{seed}", weighed(weighting=weighting), domains[0], seed, domains=domains, protocol=protocol)
-        for weighting in ("samples", "uniform")
-        for seed in (0, 1)
-    ]
-    assert "minus FedAvg (weighting uniform)" in build_table(runs).text()
-
-
-def test_text_and_numbers_have_ranks_and_pairs() -> None:
-    table = build_table(RUNS, ("last",))
-    assert [list(sheet.frame["method"]) for sheet in table.sheets()] == [["FedAvg", "FedDG-GA", "FedOMG"]] * 2
-    assert list(table.sheets()[1].frame.iloc[2]) == ["FedOMG", "1.50", "+10.0", "11.5", "15.0", "3"]
-    plain = build_table([*runs_of(FEDAVG, {"photo": (0.5, 0.6)}), *runs_of(FEDGA, {"photo": (0.5, 0.6)})], ("last",))
-    assert "SE over domains" not in plain.text()  # one domain has no deviation
 
 
 ALONE = Method(aggregator="LocalOnly", settings={})
@@ -187,16 +156,14 @@ def test_two_values_have_a_standard_error_and_one_seed_no_interval() -> None:
     (line,) = lines(table, kind="federated_minus_alone", site="cartoon", on="held out")
     assert (line["mean"], line["standard_error"], line["interval"]) == (pytest.approx(0.2), pytest.approx(0.05), None)
     assert "+20.0 (n=2, SE 5.0)" in table.text()
-    table = build_table([trained_alone("photo", 0), federated("photo", 0, 0.9, 0.5)])
+    both = federated("photo", 0, 0.9, 0.5)
+    table = build_table([trained_alone("photo", 0), both])
     assert {line["interval"] for line in lines(table, kind="federated_minus_alone")} == {None}
-    text = table.text()
-    assert "+10.0" in text
-    assert "fdg evaluate local_models/" in text
-    assert "Is the federation" not in build_table([federated("photo", 0, 0.9, 0.5)]).text()
     bare = trained_alone("photo", 0)
     for one in bare.record.evaluations:  # as of a study, which does not keep them
         one.own.clear()
-    assert "Is the federation" not in build_table([bare, federated("photo", 0, 0.9, 0.5)]).text()
+    for runs in ([both], [bare, both]):
+        assert lines(build_table(runs), kind="federated_minus_alone") == []
 
 
 def test_a_sites_personal_model_counts_at_home() -> None:

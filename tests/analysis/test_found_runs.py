@@ -27,8 +27,7 @@ def write(folder: Path, record: Any) -> Path:
 
 
 def as_json(**changes: Any) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(finished().model_dump_json())
-    return {**value, **changes}
+    return {**finished().model_dump(mode="json"), **changes}
 
 
 def test_find_runs_at_any_depth_in_the_order_of_folders_and_by_links(tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_find_runs_leaves_out_a_damaged_compressed_record(tmp_path: Path) -> Non
 def test_find_runs_after_some_rounds_keeps_a_reference_that_has_steps(tmp_path: Path) -> None:
     sources = [(0.2,) * 3, (0.5,) * 3, (0.4,) * 3, (0.9,) * 3]
     whole = finished(FEDOMG, accuracies=(0.1, 0.3, 0.4, 0.2), sources=sources)
-    write(tmp_path / "run", json.loads(whole.model_dump_json()) | {"status": "running", "choices": []})
+    write(tmp_path / "run", whole.model_dump(mode="json") | {"status": "running", "choices": []})
     (found,) = find_runs([tmp_path], 2).runs
     assert (found.planned, found.record.protocol.rounds) == (whole.protocol.rounds, 2)
     assert found.record.evaluations == whole.evaluations[:3]

@@ -109,11 +109,7 @@ def test_printed_rows_of_many_sites_and_of_settings_that_a_table_varies() -> Non
 
 @pytest.mark.parametrize(
     ("dataset", "against", "field"),
-    [
-        ("rotateddigits", "paper", "data set"),
-        ("rotatedmnist", "fedomg", "data set"),
-        ("pacs", "fedprox", "paper"),
-    ],
+    [("rotateddigits", "paper", "data set"), ("rotatedmnist", "fedomg", "data set"), ("pacs", "fedprox", "paper")],
 )
 def test_printed_rows_refuse_what_no_paper_prints(dataset: str, against: str, field: str) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -132,9 +128,8 @@ def reasons(method: Method, paper: str, protocol: dict[str, Any], per_domain: in
     domains = dataset_spec(dataset).domains
     census = {domain: census_reply(domain, dataset=dataset) for domain in domains}
     published = PAPER_PROTOCOLS.get(paper, {}).get(dataset, {})
-    made = run(
-        "a", method, domains[0], domains=domains, protocol={**published, **protocol}, **{"census": census, **changes}
-    )
+    changes = {"census": census, "protocol": {**published, **protocol}, **changes}
+    made = run("a", method, domains[0], domains=domains, **changes)
     made.record.sources = tuple(f"{domain}-{number}" for domain in domains[1:] for number in range(per_domain))
     (printed,) = printed_rows(dataset, made.method, paper.removesuffix("-many"), many=many)
     return departures([made], printed)
@@ -195,10 +190,8 @@ def test_departures_of_the_federation() -> None:
 
 def with_counts(domain: str, **counts: Any) -> dict[str, Any]:
     """Return the census of PACS, all of whose images are there but for those of one domain."""
-    return {
-        **{name: census_reply(name) for name in dataset_spec("pacs").domains},
-        domain: census_reply(domain, **counts),
-    }
+    whole = {name: census_reply(name) for name in dataset_spec("pacs").domains}
+    return {**whole, domain: census_reply(domain, **counts)}
 
 
 def test_departures_of_missing_images() -> None:

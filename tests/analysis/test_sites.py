@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.data.catalogue import known_images
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis import Run, Table, build_sites_table, is_of_sites
+from fdg_plugins.lab.analysis import Run, build_sites_table, is_of_sites
 from fdg_plugins.lab.analysis.sites import OWN, PAPERS_COLUMNS, PERSONAL, PUBLISHED, printed_cells
 from fdg_plugins.messages import ScoreSum
 from fdg_plugins.models.pretrained import FROM_SCRATCH
@@ -60,16 +60,12 @@ def as_published(dataset: str, alpha: float, **changes: Any) -> Run:
     return made
 
 
-def rows(table: Table) -> list[list[str]]:
-    return text_rows(table.text("markdown"))
-
-
 def test_columns_are_the_papers_that_have_runs_and_a_cell_is_the_mean_over_seeds() -> None:
     runs = [skewed(seed=seed, own=value) for seed, value in enumerate((0.5, 0.6, 0.7))]
     assert is_of_sites(runs)
     table = build_sites_table([*runs, skewed(FEDOMG, own=0.9, dataset="cifar10", alpha=0.5)])
     assert list(table.columns) == ["MNIST alpha=0.1", "CIFAR-10 alpha=0.5"]
-    assert rows(table) == [
+    assert text_rows(table) == [
         ["FedAvg", "1", OWN, "60.0 ± 10.0 (3)", "missing"],
         ["FedAvg", "1", PUBLISHED, "25.0 ± 0.0 (3)", "missing"],
         ["FedOMG (server_lr 0.05)", "1", OWN, "missing", "90.0 (1)"],
@@ -133,17 +129,15 @@ def test_own_models_have_a_row_once_every_source_has_one() -> None:
     own, other = skewed(), skewed(FEDOMG)
     evaluation = own.record.evaluations[-1]
     counts = dict(zip(SOURCES, ((1, 2), (2, 2), (3, 4), (4, 4), (5, 8)), strict=True))
-    scores = {
-        site: evaluation.sites[site].model_copy(update={"sums": {"accuracy": ScoreSum(sum=correct, count=count)}})
-        for site, (correct, count) in counts.items()
-    }
+    sums = {site: {"accuracy": ScoreSum(sum=correct, count=count)} for site, (correct, count) in counts.items()}
+    scores = {site: evaluation.sites[site].model_copy(update={"sums": own}) for site, own in sums.items()}
     evaluation.personal = PersonalScores(sites=scores, domains={}, source_mean=None, source_worst=None, pooled=0.75)
     table = build_sites_table([own, other])
     assert [line["mean"] for line in lines(table, on=PERSONAL)] == [0.75]
-    assert len(rows(table)) == 5
+    assert len(text_rows(table)) == 5
     del scores[SOURCES[0]]
     evaluation.personal = evaluation.personal.model_copy(update={"sites": scores})
-    assert len(rows(build_sites_table([own]))) == 2
+    assert len(text_rows(build_sites_table([own]))) == 2
 
 
 def test_runs_that_differ_in_more_and_other_papers_are_refused() -> None:
@@ -152,7 +146,7 @@ def test_runs_that_differ_in_more_and_other_papers_are_refused() -> None:
     changed.protocol = changed.protocol.model_copy(update={"batch_size": 7})
     with pytest.raises(SettingsError, match="batch_size of the protocol"):
         build_sites_table([first, Run(first.folder / "other", changed)])
-    assert len(rows(build_sites_table([skewed(drawn=2), skewed(drawn=3)]))) == 4
+    assert len(text_rows(build_sites_table([skewed(drawn=2), skewed(drawn=3)]))) == 4
     for runs, paper in (([skewed(stand_in=True)], "paper"), ([first], "fediir")):
         with pytest.raises(SettingsError):
             build_sites_table(runs, paper)

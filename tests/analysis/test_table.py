@@ -46,7 +46,7 @@ FULL = {
 
 def bold(table: Table) -> list[tuple[str, int]]:
     """Return the first cell and the place of every bold cell."""
-    rows = text_rows(table.text("markdown"))
+    rows = text_rows(table)
     return [(row[0], place) for row in rows for place, cell in enumerate(row) if cell.startswith("**")]
 
 
@@ -66,10 +66,9 @@ def test_missing_domains_and_seeds() -> None:
     assert table.shown == ["photo", "sketch"]
     (average,) = lines(build_table(runs_of(FEDAVG, {**FULL, "sketch": (0.5,)})), target=AVERAGE)
     assert (average["mean"], average["seeds"], average["std"]) == (pytest.approx(0.5), 1, None)
-    table = build_table(
-        [*runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.4,)})]
-    )
-    assert text_rows(table.text("markdown")) == [
+    runs = [*runs_of(FEDAVG, {"photo": (0.5, 0.7), "sketch": (0.5,)}), *runs_of(FEDOMG, {"photo": (0.4,)})]
+    table = build_table(runs)
+    assert text_rows(table) == [
         ["FedAvg", "**60.0 ± 14.1 (2)**", "50.0 (1)"],
         ["FedOMG", "40.0 (1)", "missing"],
     ]
@@ -100,14 +99,10 @@ def test_rows_are_in_their_usual_order_with_references_below() -> None:
         *runs_of(FEDOMG, {"photo": (0.6,)}),
     ]
     table = build_table(runs, ("last",))
-    names = [row[0] for row in text_rows(table.text("markdown"))]
+    names = [row[0] for row in text_rows(table)]
     heading = "References (pooled source data, or each site alone):"
     assert names == ["FedAvg", "FedOMG", "Mine", heading, "ERM", "IRM"]
     assert bold(table) == [("FedOMG", 1), ("ERM", 1)]  # the best of each block
-    assert {line["method"]: (line["rounds"], line["steps"]) for line in lines(table, kind="ours")} == {
-        **dict.fromkeys(("fedavg", "fedomg", "Mine"), ("100", "")),
-        **dict.fromkeys(("erm", "irm"), ("", "5001")),
-    }
     assert labels(build_table([reference_run("a", "irm", settings={"strength": 1.0})])) == ["IRM (strength 1.0)"]
 
 
@@ -122,29 +117,13 @@ def test_the_best_as_printed_is_bold_by_rule_and_never_of_the_oracle() -> None:
     assert "**80.0**" in table.text()
     assert bold(build_table(runs_of(FEDAVG, {"photo": (0.5,)}))) == []
     sources = [(0.2, 0.2, 0.2), (0.1, 0.1, 0.1)]
-    rules = build_table(
-        [
-            run("a", FEDAVG, accuracies=(0.5, 0.6), sources=sources),
-            run("b", FEDOMG, accuracies=(0.9, 0.3), sources=sources),
-        ],
-        ("last", "source_validation", "oracle"),
-    )
-    marked = [row[:2] for row in text_rows(rules.text("markdown")) if row[2].startswith("**")]
+    runs = [
+        run("a", FEDAVG, accuracies=(0.5, 0.6), sources=sources),
+        run("b", FEDOMG, accuracies=(0.9, 0.3), sources=sources),
+    ]
+    rules = build_table(runs, ("last", "source_validation", "oracle"))
+    marked = [row[:2] for row in text_rows(rules) if row[2].startswith("**")]
     assert marked == [["FedAvg", "last round"], ["FedOMG", "source validation"]]
-
-
-def test_printed_numbers_stand_beside_the_methods_that_have_them() -> None:
-    table = build_table(
-        [run("a", FEDAVG), run("b", fedomg(server_lr=1.0)), run("c", fedomg(weighting="ga"))], against="paper"
-    )
-    assert {line["paper"] for line in lines(table, kind="printed", method="fedavg")} == {
-        "fedomg",
-        "feddg-ga",
-        "fediir",
-    }
-    (printed,) = lines(table, kind="printed", method="fedomg", target="photo")
-    assert (printed["label"], printed["mean"], printed["model"]) == ("FedOMG", 0.98, None)  # without settings of ours
-    assert any("printed average differs" in note and "on average" in note for note in table.notes)
 
 
 def test_numbers_are_bit_for_bit_those_of_the_runs_and_every_line_has_their_facts() -> None:
@@ -153,9 +132,8 @@ def test_numbers_are_bit_for_bit_those_of_the_runs_and_every_line_has_their_fact
     table = build_table([*runs, run("b", fedomg(note='a "quoted", parted\nname'), **drawn)], ("last",))
     read = pd.read_csv(io.StringIO(table.text("csv")), dtype=str, keep_default_na=False)
     assert set(zip(read["data"], read["stand_in"], strict=True)) == {("STAND-IN for PACS", "true")}
-    (line,) = read[(read["method"] == "fedavg") & (read["target"] == "photo") & (read["kind"] == "ours")].to_dict(
-        "records"
-    )
+    mine = read[(read["method"] == "fedavg") & (read["target"] == "photo") & (read["kind"] == "ours")]
+    (line,) = mine.to_dict("records")
     scores = [one.record.evaluations[-1].target for one in runs]
     assert [float(pair.split(":")[1]) for pair in line["values"].split(";")] == scores
     assert line["seeds"] == "3"
@@ -193,7 +171,7 @@ def test_scores_that_a_task_derives_have_rows_of_their_own() -> None:
     assert record.evaluations[0].derived["pooled_dice"] == pooled
     assert type(record).model_validate_json(record.model_dump_json()) == record
     table = build_table([Run(run("a").folder, record)], ("last",))
-    assert [row[0] for row in text_rows(table.text("markdown"))] == ["FedAvg", "FedAvg, Pooled Dice"]
+    assert [row[0] for row in text_rows(table)] == ["FedAvg", "FedAvg, Pooled Dice"]
     assert [line["mean"] for line in lines(table, kind="pooled_dice", target="photo")] == [0.2]
 
 
@@ -213,21 +191,12 @@ def reasons(made: Run) -> list[str]:
 
 
 def test_the_caption_says_how_the_numbers_were_made() -> None:
-    caption = build_table([run("a"), run("b", seed=1)]).caption
-    for words in ("PACS", "ImageNet weights", "resnet18", "224 px", "100 rounds", "3 source sites", "over seeds 0, 1"):
-        assert words in caption
-    drawn = run(
-        "a",
-        seed=7,
-        stand_in=True,
-        data="STAND-IN for PACS",
-        initial_weights=FROM_SCRATCH,
-        protocol={"max_samples_per_domain": 400, "trainable": "head"},
-    )
-    caption = build_table([drawn], ("oracle",)).caption
+    drawn = {"stand_in": True, "data": "STAND-IN for PACS", "initial_weights": FROM_SCRATCH}
+    protocol = {"max_samples_per_domain": 400, "trainable": "head"}
+    caption = build_table([run("a", seed=7, protocol=protocol, **drawn)], ("oracle",)).caption
     for words in ("STAND-IN for PACS, from scratch, resnet18, head alone trained", "at most 400 images per domain"):
         assert words in caption
-    assert caption.count("one seed (7)") == 1
+    assert "one seed (7)" in caption
     assert "selection: oracle (not a result)" in caption
     caption = build_table([run("a"), reference_run("b", "erm")]).caption
     assert "100 rounds, centralised references of 5,001 steps" in caption
@@ -289,9 +258,6 @@ def test_rules_for_batch_norm_have_a_note_where_the_network_has_it() -> None:
     without = [run("a", protocol={"model": "cnn"}), run("b", FEDGA, protocol={"model": "cnn", "batch_norm": "frozen"})]
     for runs in ([plain], [own], without):
         assert not any("batch_norm" in note for note in build_table(runs).notes)
-
-
-# --- a constant answer ---
 
 
 def judged(target: str, *counts: tuple[int, ...], seed: int = 0) -> Run:

@@ -43,10 +43,8 @@ def test_over_seeds_where_there_are_finite_values() -> None:
 
 
 def test_captions() -> None:
-    (chart,) = charts("convergence", [figure_run(seed=3)])
-    assert chart.caption == "PACS, ImageNet weights, resnet18, 224 px, 2 rounds, 3 source sites; one seed (3)"
-    drawn: dict[str, Any] = {"stand_in": True, "data": "STAND-IN for PACS"}
-    (chart,) = charts("convergence", [figure_run(seed=seed, **drawn) for seed in (3, 4)])
+    drawn = [figure_run(seed=seed, stand_in=True, data="STAND-IN for PACS") for seed in (3, 4)]
+    (chart,) = charts("convergence", drawn)
     assert chart.caption.startswith("STAND-IN for PACS")
     assert chart.caption.endswith("over seeds 3, 4")
     assert set(chart.numbers()["stand_in"]) == {"true"}
@@ -115,13 +113,8 @@ def test_weights_show_gamma_beside_the_reference_weights_only_where_updates_are_
     plain = [one_round(1, {"cartoon": Site(weight=0.3), "sketch": Site(weight=0.7)})]
     average, omg = charts("weights", [figure_run(FEDAVG, rounds=plain), figure_run(fedomg(), rounds=matched)])
     assert lines(average, "line") == {"cartoon": {1: 0.3}, "sketch": {1: 0.7}}
-    gamma, weight = omg.quantities
-    assert lines(omg, "line", "quantity") == {
-        ("cartoon", gamma): {1: 0.9},
-        ("sketch", gamma): {1: 0.1},
-        ("cartoon", weight): {1: 0.5},
-        ("sketch", weight): {1: 0.5},
-    }
+    found = lines(omg, "quantity", "line")
+    assert [found[name, "cartoon"] for name in omg.quantities] == [{1: 0.9}, {1: 0.5}]
 
 
 def test_measures_have_a_panel_each_where_a_method_has_them() -> None:
@@ -135,16 +128,6 @@ def test_measures_have_a_panel_each_where_a_method_has_them() -> None:
     assert list(lines(chart, "y_label", "line").values()) == [{1: 2.0}, {1: 1.0}, {1: 0.25}]
     with pytest.raises(DataError):
         make_pictures("measures", [figure_run(rounds=[one_round(1, {"cartoon": Site()})])])
-
-
-def test_sites_of_one_domain_share_label_and_look() -> None:
-    domains = {"cartoon": "cartoon", "photo-1": "photo", "photo-2": "photo", "sketch": "sketch"}
-    rounds = [one_round(1, {"cartoon": Site(weight=0.2), "photo-1": Site(weight=0.3), "photo-2": Site(weight=0.5)})]
-    (chart,) = charts("weights", [figure_run(target="sketch", rounds=rounds, domains=domains)])
-    one, two, three = chart.frame["look"]
-    assert list(chart.frame["label"]) == ["cartoon", "photo (2 sites)", "photo (2 sites)"]
-    assert two == three != one
-    assert list(chart.numbers()["line"]) == ["cartoon", "photo-1", "photo-2"]
 
 
 def kappa_runs(target: str = "photo") -> list[Run]:
@@ -185,12 +168,8 @@ def test_sensitivity_to_settings_of_the_protocol_and_its_scales() -> None:
     rules = ("all", {"personal": ["classifier.*"]}, {"personal": ["extractor.*"]})
     objects = [with_accuracy(FEDAVG, 0.5, protocol={"travels": rule}) for rule in rules]
     assert len(chart_of(objects).categories) == 3
-    for kappas, scale in (
-        ((0.01, 0.5), "log"),
-        ((0.1, 1.0), "linear"),
-        ((0.0, 0.5), "linear"),
-        ((0.0, 0.01, 0.5), "symlog"),
-    ):
+    scales = {(0.01, 0.5): "log", (0.1, 1.0): "linear", (0.0, 0.5): "linear", (0.0, 0.01, 0.5): "symlog"}
+    for kappas, scale in scales.items():
         assert chart_of([with_accuracy(fedomg(kappa=kappa), 0.5) for kappa in kappas]).scale == scale
     chart = chart_of([with_accuracy(fedomg(rescale=value), 0.5 + value / 10) for value in (True, False)])
     assert chart.categories == ("False", "True")

@@ -18,7 +18,7 @@ command = partial(fdg, "plot")
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     rounds = [one_round(number, {site: Site() for site in ("art_painting", "cartoon", "sketch")}) for number in (1, 2)]
-    scores = [{"cartoon": judged(2.0, 0.4), "sketch": judged(), "photo": judged(1.0, 0.3)}] * 3
+    scores = [{"cartoon": judged(), "sketch": judged(), "photo": judged(accuracy=0.3)}] * 3
     for number, method in enumerate((FEDAVG, FEDGA)):
         keep(replace(figure_run(method, scores=scores, rounds=rounds), folder=Path(str(number))), tmp_path / "sweep")
     return tmp_path / "sweep"
@@ -33,34 +33,16 @@ def test_a_figure_is_written_as_png_svg_and_csv_into_a_new_folder(sweep: Path, t
     assert sorted(to.iterdir()) == sorted(files)
     assert files[0].read_bytes().startswith(b"\x89PNG")
     rows = list(csv.DictReader(files[2].open(encoding="utf-8")))
-    targets = [row for row in rows if row["quantity"] == "held-out domain"]
-    assert [(row["line"], row["round"], row["mean"]) for row in targets[:2]] == [
-        ("FedAvg", "0", "0.3"),
-        ("FedAvg", "1", "0.3"),
-    ]
+    assert {row["mean"] for row in rows if row["quantity"] == "held-out domain"} == {"0.3"}
 
 
 def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tmp_path: Path) -> None:
     result = command("all", sweep / "0", "--to", tmp_path / "figures")
     assert result.exit_code == 0
-    assert {file.stem for file in (tmp_path / "figures").iterdir()} == {
-        "convergence",
-        "cosines-fedavg",
-        "weights-fedavg",
-    }
+    names = {file.stem for file in (tmp_path / "figures").iterdir()}
+    assert names == {"convergence", "cosines-fedavg", "weights-fedavg"}
     left_out = [line.split(" is left out: ")[0] for line in result.stderr.splitlines()]
     assert left_out == ["measures", "sensitivity", "partition", "reliability"]
-
-
-def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
-    (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
-    result = command("convergence", sweep, "--to", tmp_path / "figures")
-    assert result.exit_code == 0
-    assert f"Warning: {sweep / '1'} is left out" in result.stderr
-    rounds = [one_round(1, {"art_painting": Site(), "cartoon": Site()}), one_round(2, {"cartoon": Site()})]
-    keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
-    result = command("all", tmp_path / "run", "--to", tmp_path / "figures")
-    assert result.stderr.count("went on without the updates of sketch in 2 of 2 rounds, art_painting in 1 of 2") == 1
 
 
 @pytest.mark.parametrize(
