@@ -31,7 +31,7 @@ from fdg_plugins.lab.centralised.fishr import (
     head_gradients,
     variance_spread,
 )
-from fdg_plugins.models import ExtractorClassifier
+from fdg_plugins.models import ExtractorClassifier, Network
 from fdg_plugins.randomness import seeded
 from tests.centralised.contract import (
     CLASSES,
@@ -43,6 +43,7 @@ from tests.centralised.contract import (
     small_network,
     trained,
 )
+from tests.tiny_networks import tiny_vit
 
 
 def test_the_defaults_are_domainbeds() -> None:
@@ -157,12 +158,6 @@ def test_the_variance_of_risks_has_the_divisor_m() -> None:
         assert float(risk_variance(torch.tensor(risks))) == penalty
 
 
-def ends_of_fish(meta_step: float) -> ExtractorClassifier:
-    model = normalised_network()
-    trained(CentralisedFish(meta_step), model, steps=1, shape=(3, 16, 16))
-    return model
-
-
 def test_fish_goes_part_of_the_way_to_where_its_inner_steps_end() -> None:
     plain = normalised_network().train()
     optimizer = adam(plain)
@@ -170,7 +165,9 @@ def test_fish_goes_part_of_the_way_to_where_its_inner_steps_end() -> None:
         optimizer.zero_grad()
         cross_entropy(plain(images), labels).backward()
         optimizer.step()
-    start, none, half, whole = normalised_network(), *(ends_of_fish(part) for part in (0.0, 0.5, 1.0))
+    start, none, half, whole = (normalised_network() for _ in range(4))
+    for meta_step, model in ((0.0, none), (0.5, half), (1.0, whole)):
+        trained(CentralisedFish(meta_step), model, steps=1, shape=(3, 16, 16))
     assert equal(whole, plain)
     assert all(torch.equal(*pair) for pair in zip(start.parameters(), none.parameters(), strict=True))
     for first, middle, last in zip(start.parameters(), half.parameters(), whole.parameters(), strict=True):
@@ -218,51 +215,35 @@ def test_the_derivative_by_the_scale_of_the_logits_is_that_of_autograd() -> None
     closed = scale_derivative(logits, labels)
     torch.testing.assert_close(closed, naive)
     # and so is its own gradient, which training follows
-    torch.testing.assert_close(
-        torch.autograd.grad(closed**2, logits)[0], torch.autograd.grad(naive**2, logits, retain_graph=True)[0]
-    )
-
-
-def naive_spread(model: ExtractorClassifier, batches: Sequence[Batch]) -> torch.Tensor:
-    """Return the sum of squared distances of the domains' flat gradients from their mean, nothing held constant."""
-    gradients = torch.stack(
-        [
-            flat(torch.autograd.grad(risk, list(model.parameters()), create_graph=True))
-            for risk in risks_of(model, batches)
-        ]
-    )
-    return ((gradients - gradients.mean(dim=0)) ** 2).sum()
+    slopes = [torch.autograd.grad(value**2, logits, retain_graph=True) for value in (closed, naive)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_the_spread_of_gradients_and_its_gradient_are_those_of_autograd() -> None:
     model, batches = small_network().double(), double_batches()
     parameters = list(model.parameters())
     spread = gradient_spread(risks_of(model, batches), parameters)
-    naive = naive_spread(model, batches)
+    rows = [flat(torch.autograd.grad(risk, parameters, create_graph=True)) for risk in risks_of(model, batches)]
+    gradients = torch.stack(rows)
+    naive = ((gradients - gradients.mean(dim=0)) ** 2).sum()
     assert float(spread.detach()) > 1e-4
     torch.testing.assert_close(spread, naive)
     for own, other in zip(torch.autograd.grad(spread, parameters), torch.autograd.grad(naive, parameters), strict=True):
         torch.testing.assert_close(own, other)
 
 
-def naive_head_gradients(model: ExtractorClassifier, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    parameters = list(model.classifier.parameters())
-    rows = [
-        flat(torch.autograd.grad(cross_entropy(model(image[None]), label[None]), parameters, create_graph=True))
-        for image, label in zip(images, labels, strict=True)
-    ]
-    return torch.stack(rows)
-
-
 @pytest.mark.parametrize("two_layer", [False, True])
 def test_the_penalty_on_variances_and_its_gradient_are_those_of_autograd(two_layer: bool) -> None:
     model, batches = small_network(two_layer=two_layer).double(), double_batches()
     images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    closed = variance_spread(
-        gradient_variances(head_gradients(model.classifier, model.features(images), labels), batches)
-    )
-    rows = [naive_head_gradients(model, *batch) for batch in batches]
-    variances = [((own - own.mean(dim=0)) ** 2).mean(dim=0) for own in rows]
+    gradients = head_gradients(model.classifier, model.features(images), labels)
+    closed = variance_spread(gradient_variances(gradients, batches))
+    head, variances = list(model.classifier.parameters()), []
+    for batch in batches:
+        pairs = zip(*(part.split(1) for part in batch), strict=True)
+        losses = [cross_entropy(model(image), label) for image, label in pairs]
+        own = torch.stack([flat(torch.autograd.grad(loss, head, create_graph=True)) for loss in losses])
+        variances.append(((own - own.mean(dim=0)) ** 2).mean(dim=0))
     mean = sum(variances) / len(variances)
     naive = sum(((own - mean) ** 2).mean() for own in variances) / len(variances)
     assert isinstance(naive, torch.Tensor)
@@ -274,23 +255,13 @@ def test_the_penalty_on_variances_and_its_gradient_are_those_of_autograd(two_lay
         torch.testing.assert_close(own, other)
 
 
-class Attention(torch.nn.Module):
-    """Features ``[B, 4]`` of images ``[B, 1, 3, 4]`` whose rows attend to each other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        rows = images[:, 0]
-        return self.attention(rows, rows, rows, need_weights=False)[0].mean(dim=1)
-
-
 def test_the_gradient_of_iga_through_attention_is_that_of_finite_differences() -> None:
     with seeded(0, "attention"):
-        model = ExtractorClassifier(Attention(), torch.nn.Linear(4, CLASSES)).double().train()
-    weight = model.get_parameter("extractor.attention.in_proj_weight")
-    batches, algorithm = [(images.double(), labels) for images, labels in small_batches()], CentralisedIGA(10.0)
+        extractor, features = Network(name="tiny", build=tiny_vit).extractor(CLASSES, image_size=16)
+        model = ExtractorClassifier(extractor, torch.nn.Linear(features, CLASSES)).double().eval()
+    weight = model.get_parameter("extractor.encoder.layers.encoder_layer_0.self_attention.in_proj_weight")
+    drawn, algorithm = small_batches(shape=(3, 16, 16)), CentralisedIGA(10.0)
+    batches = [(images.double(), labels) for images, labels in drawn]
     (gradient,) = torch.autograd.grad(algorithm.loss(model, batches, 0, {}).value, weight)
     # Logits travel in float32, so a step must be large and the agreement is that of float32.
     generator = torch.Generator().manual_seed(1)

@@ -154,11 +154,8 @@ def test_lists_may_grow_and_whatever_would_change_or_leave_out_a_run_is_refused(
 
 def test_other_images_or_weights_are_refused() -> None:
     weights = begun().model_copy(update={"pretrained": "ab12"})
-    for other in (
-        begun(data=DataFound(stand_in=True, images=DATA.images)),
-        begun(data=DataFound(stand_in=False, images={"photo": 10})),
-        weights,
-    ):
+    stand_in, fewer = DataFound(stand_in=True, images=DATA.images), DataFound(stand_in=False, images={"photo": 10})
+    for other in (begun(data=stand_in), begun(data=fewer), weights):
         with pytest.raises(DataError):
             check_continues(begun(), other, "sweep")
     check_continues(begun().model_copy(update={"pretrained": None}), weights, "sweep")  # not kept then
