@@ -26,14 +26,6 @@ def files_of(section: str) -> dict[str, str]:
     return dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', found[1], re.DOTALL | re.MULTILINE))
 
 
-def write(files: dict[str, str], folder: Path) -> None:
-    """Write files by their paths below ``folder``; none may be there already."""
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / path).open("x", encoding="utf-8") as file:
-            file.write(text)
-
-
 def python(arguments: list[str], folder: Path) -> str:
     """Run Python in ``folder``, whose copy of the package, if any, is imported; return what was printed."""
     given = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -46,7 +38,10 @@ def test_a_methods_file_test_and_page_are_enough_to_run_and_report_it(tmp_path: 
     commands = files.pop("run").split("\n")
     assert sorted(files) == ["docs/methods/qffl.md", "fdg_plugins/methods/qffl.py", "tests/aggregators/test_qffl.py"]
     shutil.copytree(ROOT / "fdg_plugins", tmp_path / "fdg_plugins", ignore=shutil.ignore_patterns("__pycache__"))
-    write(files, tmp_path)
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        with (tmp_path / path).open("x", encoding="utf-8") as file:  # none is there already
+            file.write(text)
     printed = [python(line.split()[1:], tmp_path) for line in commands if line.startswith("python ")]
     assert [text for text in printed if "7 passed" in text] == printed
     assert printed

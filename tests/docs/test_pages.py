@@ -43,9 +43,8 @@ def script(name: str) -> ModuleType:
 
 
 def test_the_readme_lists_the_methods_that_there_are() -> None:
-    assert (ROOT / "README.md").read_text(encoding="utf-8") == script("make_method_pages").readme(), (
-        "run: nox -s generate"
-    )
+    made = script("make_method_pages").readme()
+    assert (ROOT / "README.md").read_text(encoding="utf-8") == made, "run: nox -s generate"
 
 
 @pytest.mark.nightly
@@ -135,11 +134,8 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path.name for path in (tmp_path / "my_jobs").iterdir()] == ["pacs_fedomg_ga"]
 
 
-DOCS = Path(__file__).parents[2] / "docs"
-
-
 def test_formulas_of_all_records_are_well_formed_and_keep_their_letters() -> None:
-    mathml = load_script(DOCS / "mathml.py")
+    mathml = script("mathml")
 
     def letters(text: str) -> Counter[str]:
         plain = "".join({**mathml.SUB, **mathml.SUPER}.get(sign, sign) for sign in unicodedata.normalize("NFD", text))
@@ -161,32 +157,20 @@ def test_formulas_of_all_records_are_well_formed_and_keep_their_letters() -> Non
     ],
 )
 def test_fractions_take_what_belongs_to_them(formula: str, above: str, below: str) -> None:
-    mathml = load_script(DOCS / "mathml.py")
+    mathml = script("mathml")
     fraction = next(ElementTree.fromstring(mathml.math(formula)).iter("mfrac"))
     assert ["".join(part.itertext()) for part in fraction] == [above, below]
 
 
 def test_every_method_has_a_picture_or_a_reason_for_none() -> None:
-    without, drawn = load_script(DOCS / "method_pictures.py").WITHOUT, sys.modules["pictures"].PICTURES
+    without, drawn = script("method_pictures").WITHOUT, sys.modules["pictures"].PICTURES
     assert sorted([*without, *(key for key in drawn if key in METHODS.own())]) == sorted(METHODS.own())
 
 
-def test_every_page_says_for_whom_it_is_first() -> None:
-    pages = [*DOCS.rglob("*.md"), DOCS.parent / "SECURITY.md", DOCS.parent / "CONTRIBUTING.md"]
-    first = {page.name: re.sub(r"\A# .*\n\n", "", page.read_text(encoding="utf-8"), count=1)[:15] for page in pages}
-    assert [name for name, text in first.items() if not text.startswith(("For ", "**For whom.** "))] == []
-
-
-PACKAGE = Path(fdg_plugins.__file__).parent
-
-
-def modules_with_examples() -> list[str]:
-    """Return the names of all modules of the package whose text has a ``>>>`` prompt."""
-    paths = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
-    parts = [path.relative_to(PACKAGE.parent).with_suffix("").parts for path in paths]
-    return [".".join(part for part in names if part != "__init__") for names in parts]
-
-
 def test_the_examples_in_the_docstrings_are_true() -> None:
-    outcomes = {name: doctest.testmod(import_module(name)) for name in modules_with_examples()}
+    package = Path(fdg_plugins.__file__).parent
+    paths = sorted(path for path in package.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
+    parts = [path.relative_to(package.parent).with_suffix("").parts for path in paths]
+    names = [".".join(part for part in one if part != "__init__") for one in parts]
+    outcomes = {name: doctest.testmod(import_module(name)) for name in names}
     assert {name for name, outcome in outcomes.items() if outcome.failed or not outcome.attempted} == set()

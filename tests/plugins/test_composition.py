@@ -10,7 +10,7 @@ from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.cli.explain import run_of, variables_of
 from fdg_plugins.errors import SettingsError
 from fdg_plugins.objectives import make_objective
-from fdg_plugins.plugins.composition import PLAIN, Composition, compositions, parse_method, parts, title_of
+from fdg_plugins.plugins.composition import PLAIN, Composition, compositions, parse_method, parts
 from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.recipes import METHODS as WITH_JOBS
 from fdg_plugins.record.method_settings import protocol_settings
@@ -56,11 +56,6 @@ def test_a_direction_may_start_from_another_rule_than_fedavg() -> None:
         with pytest.raises(SettingsError) as caught:
             parse_method(text)
         assert caught.value.field == "method"
-
-
-def test_a_title_is_the_name_as_people_write_it_and_what_nobody_knows_stays() -> None:
-    texts = ("fedga", "fedprox+ga", "Mine+dim", "fedomg+as")
-    assert [title_of(text) for text in texts] == ["FedDG-GA", "FedProx + GA", "Mine + DIM", "FedOMG + AS"]
 
 
 @pytest.mark.parametrize("text", TRIED)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recipe of FLARE's own with the server's half of a method: what the job then names, and what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ from fdg_plugins.errors import SettingsError
 from fdg_plugins.methods.fedavg import FedAvgAggregator
 from fdg_plugins.methods.fedomg import FedOMGAggregator
 from fdg_plugins.recipes import equip
+from tests.recipes.exported_jobs import config, filters
+
+SERVER, SITE = (f"app/config/config_fed_{end}.json" for end in ("server", "client"))
 
 
 @pytest.fixture
@@ -31,40 +33,33 @@ def recipe(tmp_path: Path) -> FedAvgRecipe:
     )
 
 
-def exported(recipe: FedAvgRecipe, folder: Path) -> dict[str, Any]:
-    """Return the server's and the sites' config of the job, and the files that it brings."""
+def exported(recipe: FedAvgRecipe, folder: Path) -> Path:
     recipe.export(str(folder / "jobs"))
-    app = folder / "jobs" / "own" / "app"
-    found = {
-        name: json.loads((app / "config" / f"config_fed_{name}.json").read_text()) for name in ("server", "client")
-    }
-    return {**found, "custom": sorted(path.name for path in (app / "custom").rglob("*.py"))}
+    return folder / "jobs" / "own"
 
 
-def filters(config: dict[str, Any], kind: str) -> list[str]:
-    return [one["path"].rpartition(".")[2] for entry in config[kind] for one in entry["filters"]]
+def names(job: Path, file: str) -> dict[str, list[str]]:
+    """Return the names of the filters in a config file by their kind."""
+    return {kind: [name for name, _ in chain] for (kind, _), chain in filters(job, file).items()}
 
 
 def test_equip_fedomg_needs_no_filters(recipe: FedAvgRecipe, tmp_path: Path) -> None:
     job = exported(equip(recipe, "fedomg"), tmp_path)
-    assert job["custom"] == ["client.py"]
-    assert [filters(job[end], kind) for end in ("server", "client") for kind in KINDS] == [[], [], [], []]
-
-
-KINDS = ("task_data_filters", "task_result_filters")
+    assert [path.name for path in (job / "app" / "custom").rglob("*.py")] == ["client.py"]
+    assert names(job, SERVER) == names(job, SITE) == {}
 
 
 def test_equip_adds_filters_in_order_and_the_host(recipe: FedAvgRecipe, tmp_path: Path) -> None:
     job = exported(equip(recipe, "fedomg+ga+dim", head="fc", insight_momentum=0.25, metric="accuracy"), tmp_path)
-    assert [filters(job["server"], kind) for kind in KINDS] == [
-        ["ExchangeSendFilter"],
-        ["ExchangeCheckFilter", "GapCheckFilter"],
-    ]
-    assert [filters(job["client"], kind) for kind in KINDS] == [
-        ["ExchangeReceiveFilter"],
-        ["GapReportFilter", "ExchangeReportFilter"],
-    ]
-    host = next(one for one in job["server"]["components"] if "ExchangeHost" in one["path"])
+    assert names(job, SERVER) == {
+        "task_data_filters": ["ExchangeSendFilter"],
+        "task_result_filters": ["ExchangeCheckFilter", "GapCheckFilter"],
+    }
+    assert names(job, SITE) == {
+        "task_data_filters": ["ExchangeReceiveFilter"],
+        "task_result_filters": ["GapReportFilter", "ExchangeReportFilter"],
+    }
+    host = next(one for one in config(job, SERVER)["components"] if "ExchangeHost" in one["path"])
     assert host["args"] == {"objective": {"name": "dim", "insight_momentum": 0.25}, "head": "fc"}
 
 

@@ -71,17 +71,9 @@ def test_simulator_has_the_names_of_the_sites(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.usefixtures("no_fdg_variables")
 def test_a_recipe_runs_in_the_simulator_and_leaves_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FDG_THREADS", "1")
-    recipe = FDGRecipe(
-        "fedomg",
-        "rotateddigits",
-        sites=["angle_0", "angle_15", "angle_30"],
-        weighting="ga",
-        kappa=0.25,
-        rounds=2,
-        local_epochs=1,
-        image_size=16,
-        max_samples_per_domain=40,
-    )
+    small: dict[str, Any] = {"rounds": 2, "local_epochs": 1, "image_size": 16, "max_samples_per_domain": 40}
+    sites = ["angle_0", "angle_15", "angle_30"]
+    recipe = FDGRecipe("fedomg", "rotateddigits", sites=sites, weighting="ga", kappa=0.25, **small)
     run = recipe.execute(SimEnv(clients=recipe.sites, workspace_root=str(tmp_path)))
     record = RunRecord.model_validate_json(results_file(run.get_result()).read_bytes())
     assert (record.status, record.data, len(record.rounds)) == ("finished", "RotatedDigits", 2)

@@ -142,7 +142,6 @@ IN_FILES = {"enable_tensor_disk_offload": True}
 @pytest.mark.parametrize(
     ("aggregator", "protocol", "environment"),
     [
-        ("fednova", {"objective": "prox"}, {}),
         ("fedavg", {"objective": "mosam", "momentum": 0.0}, {"FDG_MOMENTUM": "0.5"}),
         ({"name": "fedavg", "weighting": "arfl"}, {}, {}),
         ("fedomg", {"gap_split": "train"}, {"FDG_WEIGHTING": "arfl", "FDG_GAP_SPLIT": "validation"}),

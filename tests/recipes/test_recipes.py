@@ -114,7 +114,6 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     recipe = FDGRecipe("fedomg", weighting="ga", objective="dim", update_precision="bfloat16")
     noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
-    recipe.add_server_config({"max_task_timeout": 7})
     for _ in range(2):  # a second export is like the first
         recipe.export(str(tmp_path))
     job = tmp_path / recipe.name
@@ -125,31 +124,18 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
         ("DifferentialPrivacyFilter", noise),
         ("RoundedUpdateSendFilter", {}),
     ]
-    server = filters(job, SERVER_FILE)
-    assert [name for name, _ in server["task_result_filters", "train"]] == [
-        "RoundedUpdateReceiveFilter",
-        "ExchangeCheckFilter",
-        "GapCheckFilter",
-    ]
-    assert config(job)["workflows"][0]["args"]["protocol"]["update_precision"] == "bfloat16"
-    assert config(job)["max_task_timeout"] == 7
-    named = (job / SITE_FILE).read_text(encoding="utf-8")
-    for name in ("DifferentialPrivacyFilter", "RoundedUpdateSendFilter"):
-        assert f"fdg_plugins.filters.{name}" in named, "under the path that sites allow"
+    server = [name for name, _ in filters(job, SERVER_FILE)["task_result_filters", "train"]]
+    assert server == ["RoundedUpdateReceiveFilter", "ExchangeCheckFilter", "GapCheckFilter"]
 
 
-def test_small_models_travel_in_messages_at_both_ends_and_others_in_chunks(tmp_path: Path) -> None:
-    cases: list[tuple[dict[str, Any], int]] = [
-        ({"model": "convnet"}, 0),
-        ({"model": "convnet", "enable_tensor_disk_offload": True}, 16 * 2**20),
-        ({"model": "resnet50"}, 16 * 2**20),
-        ({}, 16 * 2**20),
-    ]
-    for settings, chunk in cases:
-        recipe = FDGRecipe("fedavg", **settings)
-        recipe.export(str(tmp_path))
-        for file in (SERVER_FILE, SITE_FILE):
-            assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
+@pytest.mark.parametrize(
+    ("model", "offload", "chunk"), [("convnet", False, 0), ("convnet", True, 2**24), ("resnet18", False, 2**24)]
+)
+def test_small_models_travel_whole_at_both_ends(model: str, offload: bool, chunk: int, tmp_path: Path) -> None:
+    recipe = FDGRecipe("fedavg", model=model, enable_tensor_disk_offload=offload)
+    recipe.export(str(tmp_path))
+    for file in (SERVER_FILE, SITE_FILE):
+        assert config(tmp_path / recipe.name, file)["tensor_download_chunk_size"] == chunk
 
 
 def test_the_record_is_found_in_what_a_run_returns(tmp_path: Path) -> None:

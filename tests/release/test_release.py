@@ -6,7 +6,6 @@ import itertools
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from datetime import date
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from tests.docs.test_pages import script
 from tests.source_trees import imported, nodes
@@ -29,20 +27,11 @@ def project() -> dict[str, Any]:
     return content
 
 
-@pytest.fixture(scope="module")
-def changes() -> str:
-    return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def released(changes: str) -> list[tuple[Version, date]]:
-    """Return the versions of the list of changes with their dates, in its order."""
-    headings = re.findall(r"^## (\d\S*) - (\S+)$", changes, re.MULTILINE)
-    return [(Version(number), date.fromisoformat(day)) for number, day in headings]
-
-
-def test_the_citation_and_the_newest_changes_are_of_this_version(project: dict[str, Any], changes: str) -> None:
+def test_the_citation_and_the_newest_changes_are_of_this_version(project: dict[str, Any]) -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert str(citation["version"]) == project["version"] == str(released(changes)[0][0])
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = [(number, date.fromisoformat(day)) for number, day in re.findall(r"(?m)^## (\d\S*) - (\S+)$", changes)]
+    assert str(citation["version"]) == project["version"] == released[0][0]
     assert citation["license"] == project["license"]
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
 
@@ -51,16 +40,12 @@ def test_every_package_that_the_code_imports_is_declared(project: dict[str, Any]
     asked = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
     declared = {canonicalize_name(re.split(r"[\[<>=,;]", text)[0]) for text in asked}
     known = {**packages_distributions(), "pydantic_core": ["pydantic"]}  # which asks for one version of it
-    imported = {name for name in _imported() if name not in sys.stdlib_module_names} - {"fdg_plugins"}
-    assert {"torch", "matplotlib"} <= imported
-    names = {name: {canonicalize_name(one) for one in known.get(name, [name])} for name in imported}
+    modules = nodes(ast.Import, ast.ImportFrom).values()
+    found = {name.partition(".")[0] for statements in modules for one in statements for name in imported(one)}
+    assert {"torch", "matplotlib"} <= found
+    others = found - sys.stdlib_module_names - {"fdg_plugins"}
+    names = {name: {canonicalize_name(one) for one in known.get(name, [name])} for name in others}
     assert {name for name, packages in names.items() if not packages & declared} == set()
-
-
-def _imported() -> Iterator[str]:
-    """Yield the top-level names of all modules that are imported somewhere in the package."""
-    for found in nodes(ast.Import, ast.ImportFrom).values():
-        yield from (name.partition(".")[0] for node in found for name in imported(node))
 
 
 def test_what_the_package_needs_at_run_time_is_pinned_down_to_the_last_package() -> None:
