@@ -167,6 +167,12 @@ def test_every_method_has_a_picture_or_a_reason_for_none() -> None:
     assert sorted([*without, *(key for key in drawn if key in METHODS.own())]) == sorted(METHODS.own())
 
 
+def test_every_page_says_for_whom_it_is_first() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]
+    first = {page.name: re.sub(r"\A# .*\n\n", "", page.read_text(encoding="utf-8"), count=1)[:15] for page in pages}
+    assert [name for name, text in first.items() if not text.startswith(("For ", "**For whom.** "))] == []
+
+
 def test_the_examples_in_the_docstrings_are_true() -> None:
     package = Path(fdg_plugins.__file__).parent
     paths = sorted(path for path in package.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))

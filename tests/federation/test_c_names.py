@@ -21,11 +21,12 @@ def test_name_of_an_image_stays_at_the_site(federation: Federation, job: Path, t
     config = json.loads((federation.folder / "photo" / "local" / "fdg_site.json").read_text(encoding="utf-8"))
     config["photo"].update(data_root=str(data))
     with local_files(federation, "photo", {"fdg_site.json": json.dumps(config)}):
-        ended = federation.wait_for(federation.session("lead").submit_job(str(job)))
+        id_ = federation.session("lead").submit_job(str(job))
+        ended = federation.wait_for(id_)
     assert ended.status != "FINISHED:COMPLETED"
     told = f"{ended.log}{federation.log()}"
     (reason,) = set(re.findall(r"site photo cannot take part: [^\n]*", told))
-    own = federation.log("photo", ended.id)
+    own = federation.log("photo", id_)
     assert PATIENT in own, "the site's own log names the file"
     assert PATIENT not in told
     assert WARD not in told

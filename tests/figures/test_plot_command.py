@@ -45,6 +45,17 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     assert left_out == ["measures", "sensitivity", "partition", "reliability"]
 
 
+def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
+    (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
+    result = command("convergence", sweep, "--to", tmp_path / "figures")
+    assert result.exit_code == 0
+    assert f"Warning: {sweep / '1'} is left out" in result.stderr
+    rounds = [one_round(1, {"art_painting": Site(), "cartoon": Site()}), one_round(2, {"cartoon": Site()})]
+    keep(figure_run(rounds=rounds, scores=[{"cartoon": judged(), "photo": judged()}] * 3), tmp_path / "run")
+    result = command("all", tmp_path / "run", "--to", tmp_path / "figures")
+    assert result.stderr.count("went on without the updates of sketch in 2 of 2 rounds, art_painting in 1 of 2") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(("pie", "sweep"), "'pie'"), (("weights", "nowhere"), "nowhere"), (("all", "empty"), "no finished run")],

@@ -114,6 +114,7 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     recipe = FDGRecipe("fedomg", weighting="ga", objective="dim", update_precision="bfloat16")
     noise = {"clip_norm": 1.0, "noise_multiplier": 8.0, "max_epsilon": 8.0}
     recipe.add_client_output_filter(DifferentialPrivacyFilter(**noise), tasks=["train"])
+    recipe.add_server_config({"max_task_timeout": 7})
     for _ in range(2):  # a second export is like the first
         recipe.export(str(tmp_path))
     job = tmp_path / recipe.name
@@ -126,6 +127,7 @@ def test_updates_are_rounded_last_at_the_site_and_widened_first_at_the_server(tm
     ]
     server = [name for name, _ in filters(job, SERVER_FILE)["task_result_filters", "train"]]
     assert server == ["RoundedUpdateReceiveFilter", "ExchangeCheckFilter", "GapCheckFilter"]
+    assert config(job)["max_task_timeout"] == 7
 
 
 @pytest.mark.parametrize(
