@@ -32,12 +32,6 @@ def run(method: str, folder: Path, **settings: Any) -> MethodJob:
     return MethodJob(folder / "run", **said_of(method, folder / "job", **settings)).finished()
 
 
-# Compositions that contradict themselves: the table of all others is in docs/.
-REFUSED = {
-    *(f"fednova{weighting}+{part}" for weighting in ("", "+ga", "+arfl") for part in ("prox", "pac", "adg")),
-    *(f"fedcsa{weighting}+babu" for weighting in ("", "+ga", "+arfl")),
-    "fednova+as",
-}
 CHANCE = 0.1  # ten digits
 LONGER = {
     **{"max_samples_per_domain": 100, "target": "angle_30", "rounds": 5},
