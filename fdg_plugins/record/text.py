@@ -119,7 +119,8 @@ def final_table(record: RunRecord) -> str:
     ]
     if record.selecting != record.score:
         lines.append(f"Models are selected by {record.selecting.title}.")
-    for last in record.standing[-1:]:
+    if record.standing:
+        last = record.standing[-1]
         counts = record.counts_by_domain(last.sites)
         for domain, sums in record.sums_by_domain(last.sites).items():
             if remarks := record.task.remarks(sums, counts.get(domain, {}), record.classes):
