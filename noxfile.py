@@ -13,7 +13,7 @@ import nox
 nox.options.sessions = []
 QUICK = "not slow and not federation and not nightly"
 PYTEST = ("python", "-m", "pytest", "--numprocesses", os.environ.get("WORKERS", "2"))
-BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+BY_FILE = ("--dist", "loadfile")
 # Tests and simulators start hundreds of processes; without compiled files, each would compile the package anew.
 WRITES_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 

@@ -27,22 +27,12 @@ from fdg_plugins.lab.sweep import run as sweep_run
 from fdg_plugins.plugins import files
 from fdg_plugins.plugins.registry import FILE, registries
 
-# Files that take minutes, the longest first: with two workers, nothing else then waits for them at the end.
-LONGEST = ("test_golden.py", "test_bare_command.py")
-# Those that start a federation of their own, before the one that the others share is there.
-OWN_FEDERATIONS = ("test_e_resume.py", "test_f_lost.py")
-FIRST = (*LONGEST, *OWN_FEDERATIONS)
 IMAGES_PER_CLASS = 4
 PIXELS = 16
 
 # That a busy machine is slow is no fault of a test.
 settings.register_profile("fdg", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fdg")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin; all others keep their order."""
-    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ from fdg_plugins.audit.file import read_audit
 from fdg_plugins.privacy.ledger import Ledger
 from tests.federation import colluder, hostile
 from tests.federation.conftest import SERVER_CONFIG, Federation, change_protocol, edit_json, local_files
-from tests.federation.test_c_privacy import SCOPE
+from tests.federation.test_privacy import SCOPE
 
 VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
 ROUNDS = 3
