@@ -3,10 +3,10 @@
 
     python benchmarks/studies.py                                         # what there is
     python benchmarks/studies.py office --data-root /data                # resumes: finished runs are not run again
-    python benchmarks/studies.py office --data-root /data -- --set parallel=2 --seeds 0,1,2
+    python benchmarks/studies.py office --data-root /data --set parallel=2 --seeds 0,1,2
     fdg report sweeps/office                                             # the table
 
-Options behind ``--`` go to ``fdg sweep`` as they are. Training is from scratch, except in the studies ``*_head`` and
+Other options go to ``fdg sweep`` as they are. Training is from scratch, except in the studies ``*_head`` and
 ``*_pretrained``, which start from the ImageNet weights of the extra ``pretrained``.
 """
 
@@ -150,13 +150,12 @@ STUDIES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a study, or list all; return the exit code of ``fdg sweep``."""
-    own, more = _divided(list(sys.argv[1:] if arguments is None else arguments))
-    about, then = (__doc__ or "").splitlines()[0], "options behind -- go to fdg sweep as they are"
-    parser = argparse.ArgumentParser(description=about, epilog=then)
+    about, then = (__doc__ or "").splitlines()[0], "other options go to fdg sweep as they are"
+    parser = argparse.ArgumentParser(description=about, epilog=then, allow_abbrev=False)
     parser.add_argument("study", nargs="?", choices=list(STUDIES))
     parser.add_argument("--data-root", help="the folder that holds the data sets")
     parser.add_argument("--to", help="the sweep's folder; default: sweeps/STUDY")
-    asked = parser.parse_args(own)
+    asked, more = parser.parse_known_args(arguments)
     if asked.study is None:
         for name, call in STUDIES.items():
             sys.stdout.write(f"{name:<24} {call}\n")
@@ -164,13 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.data_root is None:
         parser.error("--data-root is missing: the folder that holds the data sets.")
     order = [asked.to or f"sweeps/{asked.study}", *shlex.split(STUDIES[asked.study]), "--data-root", asked.data_root]
-    return subprocess.run([FDG, "sweep", *order, *more]).returncode
-
-
-def _divided(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words before and behind the first ``--``."""
-    end = words.index("--") if "--" in words else len(words)
-    return words[:end], words[end + 1 :]
+    return subprocess.run([FDG, "sweep", *order, *(word for word in more if word != "--")]).returncode
 
 
 if __name__ == "__main__":
