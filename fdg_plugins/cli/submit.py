@@ -23,7 +23,8 @@ from fdg_plugins.storage import read_json
 ABORTED = "the job was aborted while it waited for"  # logged by our workflow when FLARE ends the job
 ABSENT = "of the job's deploy_map does not take part"  # by our census: a site was not there when the job started
 PASSING = (ABSENT, " cannot take part: ", " still goes on in another job")  # what another try may find changed
-STOPPED = re.compile(r" - ERROR - .*?\bstopped: (.+)")  # in the log of a job that left no record
+# In the log of a job that left no record: why our part ended it, or what the server does not allow.
+STOPPED = re.compile(r"(?: - ERROR - .*?\bstopped|ComponentNotAuthorized: component not authorized): (.+)")
 SERVER_TIMEOUT_S = 60.0  # a login of a busy server takes many seconds
 PATIENCE_S = 300.0  # how long a server may be unreachable before a job is no longer followed
 LOST_S = 300.0  # how long a job that has ended may count as running, while the server archives its results

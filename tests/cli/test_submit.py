@@ -175,7 +175,8 @@ def test_it_submits_follows_and_says_how_the_job_ended(flare: FakeFlare) -> None
     for steps in (DIED[-1:], RESTARTED):
         assert flare.submit(steps).exit_code == 1
         assert len(flare.submitted) == 1, "it is not resumed unless asked for"
-    for left in (record("stopped", 2, "epsilon is spent."), "stopped: epsilon is spent."):
+    refusal = "\nnvflare.fuel.common.excepts.ComponentNotAuthorized: component not authorized: epsilon is spent."
+    for left in (record("stopped", 2, "epsilon is spent."), "stopped: epsilon is spent.", refusal):
         result = flare.submit(DIED, records=[left])
         assert result.stdout.splitlines()[-1] == f"job {job_id(0)}: its run stopped: epsilon is spent."
 
