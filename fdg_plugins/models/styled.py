@@ -32,13 +32,14 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
     """Return the last three stages before that of the last feature map, in the order of the extractor.
 
     A module counts if it runs once in a pass and all that follows is computed from its maps, so that it can append
-    images to the batch: no module within a residual block does. In a residual network whose images are not tiny, the
-    stages are its first three layers of blocks. Raises SettingsError if there is none.
+    images to the batch: no module within a residual block does. One that enlarges its maps, as padding does, does not
+    count. In a residual network whose images are not tiny, the stages are its first three layers of blocks. Raises
+    SettingsError if there is none.
     """
     ran: list[tuple[str, torch.Tensor]] = []
 
-    def note(name: str, module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, torch.Tensor):
+    def note(name: str, module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        if isinstance(output, torch.Tensor) and not any(_is_smaller(one, output) for one in inputs):
             ran.append((name, output))
 
     with examined(model), ExitStack() as hooks:
@@ -52,6 +53,10 @@ def stages_of(model: ExtractorClassifier, image_shape: tuple[int, ...]) -> tuple
         what = "has no feature map that is larger than its last one, and from which all that follows is computed"
         raise SettingsError(f"the model {what}, expected one whose style can be changed.", public=True)
     return tuple(found[::-1])
+
+
+def _is_smaller(one: object, maps: torch.Tensor) -> bool:
+    return isinstance(one, torch.Tensor) and one.shape[2:].numel() < maps.shape[2:].numel()
 
 
 def _by_size(ran: Sequence[tuple[str, torch.Tensor]], smallest: torch.Tensor) -> dict[int, list[Stage]]:
