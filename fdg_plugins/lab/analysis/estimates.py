@@ -69,7 +69,8 @@ def span(values: Iterable[int], noun: str, several: str = "") -> str:
 
 def seeds_in_words(seeds: Collection[int], more: str = "") -> str:
     """Return what numbers are over; ``more``: words on several seeds."""
-    listed = ", ".join(map(str, sorted(seeds)))
+    in_a_row = 2 < len(seeds) == max(seeds) - min(seeds) + 1
+    listed = f"{min(seeds)} to {max(seeds)}" if in_a_row else ", ".join(map(str, sorted(seeds)))
     if len(seeds) == 1 and not more:
         return f"one seed ({listed})"
     return f"mean ± standard deviation over seeds {listed}{more}"
