@@ -101,7 +101,7 @@ STUDIES = {
         f"--dataset pacs {SMALL} --set model=strided_convnet --set image_size=64 --set max_samples_per_domain=1000"
     ),
     "pacs_head": f"--dataset pacs --seeds 0,1,2,3,4 {_methods(f'{SEVEN},fedprox,fedsr', 1)} {FROZEN}",
-    "office_head": f"--dataset officecaltech10 --seeds 0,1,2 {_methods(SEVEN, 0.5)} {FROZEN}",
+    "office_head": f"--dataset officecaltech10 --seeds 0,1,2,3,4 {_methods(SEVEN, 0.5)} {FROZEN}",
     "pacs_head_step": f"--dataset pacs {HEAD_STEP}",
     "office_head_step": f"--dataset officecaltech10 {HEAD_STEP},1",
     "pacs_head_rates": (
