@@ -14,7 +14,6 @@ import argparse
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 FDG = str(Path(sys.executable).with_name("fdg"))
@@ -148,14 +147,14 @@ STUDIES = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run a study, or list all; return the exit code of ``fdg sweep``."""
     about, then = (__doc__ or "").splitlines()[0], "other options go to fdg sweep as they are"
     parser = argparse.ArgumentParser(description=about, epilog=then, allow_abbrev=False)
     parser.add_argument("study", nargs="?", choices=list(STUDIES))
     parser.add_argument("--data-root", help="the folder that holds the data sets")
     parser.add_argument("--to", help="the sweep's folder; default: sweeps/STUDY")
-    asked, more = parser.parse_known_args(arguments)
+    asked, more = parser.parse_known_args()
     if asked.study is None:
         for name, call in STUDIES.items():
             sys.stdout.write(f"{name:<24} {call}\n")
@@ -163,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.data_root is None:
         parser.error("--data-root is missing: the folder that holds the data sets.")
     order = [asked.to or f"sweeps/{asked.study}", *shlex.split(STUDIES[asked.study]), "--data-root", asked.data_root]
-    return subprocess.run([FDG, "sweep", *order, *(word for word in more if word != "--")]).returncode
+    return subprocess.run([FDG, "sweep", *order, *more]).returncode
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ def test_the_stages_of_a_residual_network_are_its_first_three_layers() -> None:
 
 def test_padding_ends_no_stage() -> None:
     found = stages_of(build_model("efficientnet_lite0", 3, seed=1), (3, 96, 96))
-    sizes = [tuple(stage) for stage in found]
-    assert sizes == [("blocks.3.layers.0", 144), ("blocks.5.layers.0", 240), ("blocks.11.layers.0", 672)]
+    assert found == (("blocks.3.layers.0", 144), ("blocks.5.layers.0", 240), ("blocks.11.layers.0", 672))
 
 
 class WithShortcut(nn.Module):
