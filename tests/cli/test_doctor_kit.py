@@ -15,7 +15,7 @@ from fdg_plugins.flare.components import SERVER, SITE, class_paths
 from fdg_plugins.lab.doctor.kit import examine_kit
 from fdg_plugins.privacy.ledger import Ledger, Limits
 from tests.cli.commands import printed
-from tests.cli.test_kit import make_kit
+from tests.cli.kits import make_kit
 
 RIGHTS = {
     "format_version": "1.0",

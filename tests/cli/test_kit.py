@@ -17,22 +17,10 @@ from fdg_plugins.flare.kits import count_other_components, is_too_wide
 from fdg_plugins.settings.site_config import FILE_NAME, read_site_config
 from fdg_plugins.state.folders import DAY_S
 from tests.cli.commands import check_refusal, fdg, printed
+from tests.cli.kits import BEFORE, GUARD, make_kit
 
 PLUGIN = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
-GUARD = "my_hospital.filters.Guard"
-BEFORE = {"format_version": 2, "class_allow_list": [GUARD], "components": [{"id": "x"}]}
 OLD, NEW = "3379af42-b0b1-4066-889e-7cf89997f720", "07004046-3976-42f3-876b-d1b6d7403de0"
-
-
-def make_kit(folder: Path, end: str = SITE, content: Any = BEFORE, site: str = "site-1") -> Path:
-    """Make a kit of a server, or of a site."""
-    for part in ("startup", "local"):
-        (folder / part).mkdir(parents=True)
-    file = "fed_server.json" if end == SERVER else "fed_client.json"
-    (folder / "startup" / file).write_text(json.dumps({"client": {"fqsn": site}}))
-    text = content if isinstance(content, str) else json.dumps(content)
-    (folder / "local" / "resources.json").write_text(text)
-    return folder
 
 
 @pytest.fixture

@@ -51,6 +51,9 @@ PROTOCOL: dict[str, Any] = {
 }
 ISOLATED = "photo"
 SERVER_CONFIG = "app_server/config/config_fed_server.json"
+LIMITS = {"clip_norm": 0.5, "noise_multiplier": 8.0, "max_epsilon": 1000.0}
+FILTER = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": LIMITS}
+SCOPE = {"scopes": [{"name": "private", "task_result_filters": [FILTER]}], "default_scope": "private"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

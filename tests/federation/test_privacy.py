@@ -9,11 +9,7 @@ import pytest
 
 from fdg_plugins.audit.file import read_audit
 from fdg_plugins.privacy.ledger import Ledger
-from tests.federation.conftest import PROTOCOL, Federation, local_files
-
-LIMITS = {"clip_norm": 0.5, "noise_multiplier": 8.0, "max_epsilon": 1000.0}
-FILTER = {"path": "fdg_plugins.filters.DifferentialPrivacyFilter", "args": LIMITS}
-SCOPE = {"scopes": [{"name": "private", "task_result_filters": [FILTER]}], "default_scope": "private"}
+from tests.federation.conftest import LIMITS, PROTOCOL, SCOPE, Federation, local_files
 
 
 def test_private_site_releases_once(federation: Federation, job: Path, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from safetensors.torch import load_file
 from fdg_plugins.audit.file import read_audit
 from fdg_plugins.privacy.ledger import Ledger
 from tests.federation import colluder, hostile
-from tests.federation.conftest import SERVER_CONFIG, Federation, change_protocol, edit_json, local_files
-from tests.federation.test_privacy import SCOPE
+from tests.federation.conftest import SCOPE, SERVER_CONFIG, Federation, change_protocol, edit_json, local_files
 
 VICTIM, UNPROTECTED, COLLUDER = "photo", "sketch", "cartoon"
 ROUNDS = 3

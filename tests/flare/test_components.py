@@ -33,7 +33,7 @@ from fdg_plugins.plugins.methods import METHODS
 from fdg_plugins.plugins.registry import registries as plugged_in
 from fdg_plugins.record.method_settings import federated_name
 from fdg_plugins.record.round_record import Method
-from tests.cli.test_kit import make_kit
+from tests.cli.kits import make_kit
 from tests.processes import printed_by
 from tests.source_trees import imported, nodes
 
