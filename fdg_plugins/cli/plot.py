@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fdg_plugins.cli.console import say
-from fdg_plugins.cli.options import PluginFiles, load_plugins
 from fdg_plugins.cli.report import PathsArgument, RoundsOption, runs_below
 from fdg_plugins.errors import DataError, check_choice
 from fdg_plugins.lab.analysis.facts import notes_on_runs
@@ -27,7 +26,6 @@ def plot(
     paths: PathsArgument,
     to: Annotated[Path, Option(help="Folder for the files.")] = Path("figures"),
     rounds: RoundsOption = None,
-    plugin: PluginFiles = None,
 ) -> None:
     """Make figures of finished runs, with their numbers.
 
@@ -36,7 +34,6 @@ def plot(
       fdg plot all sweeps/pacs
       fdg plot sensitivity sweeps/kappa --to figures/kappa
     """
-    load_plugins(plugin)
     runs = runs_below(paths, rounds)
     check_choice("KIND", kind, (ALL, *KINDS))
     made, lacking = pictures_of(runs) if kind == ALL else (make_pictures(kind, runs), {})

@@ -186,7 +186,7 @@ def sum_up(folder: Path, source: JobSource, kept: KeptRun, record: RunRecord | N
         ]
         given = options.words_for(folder, kept.plugins or {path.stem: path for path in brought}.values())
         say(f"{final_table(record)}\nrecord, models and log: {folder}")
-        say(f"next: fdg plot convergence {given}\n      fdg report {given}")
+        say(f"next: fdg plot convergence {shlex.quote(str(folder))}\n      fdg report {given}")
         return 0
     after = f" after round {len(record.rounds)}" if record is not None and record.rounds else ""
     root = source.environment.get("FDG_DATA_ROOT")

@@ -230,6 +230,7 @@ def test_a_plug_in_that_has_changed_is_resumed_only_as_told(use_fake: UseFake, t
     assert resume("own").exit_code == 2
     done = resume("own", "--with-current-plugin")
     assert (done.exit_code, f"fdg report own --plugin {plugin}" in done.stdout) == (0, True)
+    assert "next: fdg plot convergence own\n" in done.stdout  # which takes no plug-in file
     assert {copy.read_text() for copy in Path("own", "job").glob(f"*/custom/{plugin.name}")} == {plugin.read_text()}
     config = json.loads(Path("own/job/app_server/config/config_fed_server.json").read_text())
     assert config["workflows"][0]["args"]["with_current_plugin"] is True

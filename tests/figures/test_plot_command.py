@@ -45,13 +45,6 @@ def test_all_makes_what_the_runs_allow_and_says_why_not_the_rest(sweep: Path, tm
     assert left_out == ["measures", "sensitivity", "partition", "reliability"]
 
 
-def test_a_method_of_a_plug_in_file_has_its_title(tmp_path: Path) -> None:
-    keep(figure_run(FEDAVG.model_copy(update={"aggregator": "ClippedFedAvgAggregator"})), tmp_path / "run")
-    plugin = Path(__file__).parents[2] / "custom" / "clipped_fedavg.py"
-    assert command("convergence", tmp_path / "run", "--to", tmp_path, "--plugin", plugin).exit_code == 0
-    assert "Clipped FedAvg" in (tmp_path / "convergence.csv").read_text(encoding="utf-8")
-
-
 def test_absences_and_unreadable_runs_are_named(sweep: Path, tmp_path: Path) -> None:
     (sweep / "1" / "results.json").write_text("{", encoding="utf-8")
     result = command("convergence", sweep, "--to", tmp_path / "figures")
