@@ -109,9 +109,12 @@ def test_a_port_that_is_taken_at_any_address_is_refused(address: str, tmp_path: 
 def test_a_site_whose_script_was_run_by_hand_is_found_and_ended(tmp_path: Path) -> None:
     script = tmp_path / "federation" / "photo" / "startup" / "sub_start.sh"
     script.parent.mkdir(parents=True)
-    script.write_text("sleep 60; exit")
+    script.write_text("echo; sleep 60; exit")
     log = ["tail", "-f", str(script)]
-    with subprocess.Popen(["bash", script]) as site, subprocess.Popen(log, stdout=subprocess.DEVNULL) as reader:
+    own, other = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(["bash", script], stdout=own) as site, subprocess.Popen(log, stdout=other) as reader:
+        assert site.stdout is not None
+        site.stdout.readline()  # a process that has just begun has no words yet
         found = [process.pid for process in processes_below(tmp_path / "federation")]
         ended = end_all(tmp_path / "federation")
         reads = reader.poll() is None
