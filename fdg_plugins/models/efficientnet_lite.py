@@ -96,10 +96,9 @@ def _convolution(
     channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True
 ) -> nn.Sequential:
     # With stride 1, the convolution's own padding is the same and faster; the identity keeps the tensors' names.
-    own = stride == 1
+    own = kernel // 2 if stride == 1 else 0
     padding = [nn.Identity() if own else _SamePadding(kernel, stride)] if kernel > 1 else []
-    convolution = nn.Conv2d(channels, out, kernel, stride, kernel // 2 if own else 0, groups=groups, bias=False)
-    layers = [convolution, nn.BatchNorm2d(out, eps=_EPS)]
+    layers = [nn.Conv2d(channels, out, kernel, stride, own, groups=groups, bias=False), nn.BatchNorm2d(out, eps=_EPS)]
     return nn.Sequential(*padding, *layers, *([nn.ReLU6()] if active else []))
 
 
