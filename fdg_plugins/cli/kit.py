@@ -141,9 +141,9 @@ def harden(folder: KitArgument) -> None:
     """Give a server's or a site's kit the policies of a cautious operator, where it has none yet.
 
     Writes class_allow_list, turns off the streaming of a site's logs, lets no lead bring code, run shell commands or
-    operate the machine, and has a server restart a running job at a site that comes back. If local/resources.json is
-    there, as after fdg kit allow, only its list is written, for all methods; a policy that is there stays. Kits of fdg
-    poc start and deploy/project.yml have this; nvflare deploy prepare drops it for Docker or Kubernetes.
+    operate the machine, and has a server restart a running job at a site that comes back. In a local/resources.json
+    that is there, as after fdg kit allow, at most the list is added. Kits of fdg poc start and deploy/project.yml have
+    this; nvflare deploy prepare drops it for Docker or Kubernetes.
 
     Examples:
 

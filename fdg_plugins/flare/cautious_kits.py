@@ -19,7 +19,7 @@ from typing import Any
 from nvflare.lighter.spec import Builder
 
 from fdg_plugins.flare.components import SITE
-from fdg_plugins.flare.kits import OPERATE, SHELL, STREAMING, read_kit
+from fdg_plugins.flare.kits import CLASS_ALLOW_LIST, OPERATE, SHELL, STREAMING, read_kit
 from fdg_plugins.storage import make_private_folder, read_json, write_json
 
 AUTHORIZATION = "authorization.json"
@@ -46,7 +46,7 @@ class CautiousKits(Builder):
 def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
     """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
 
-    What an operator has written there stays, except the list, which becomes the least one for all methods.
+    What an operator has written there stays: a list too, which may be narrower than the one for all methods.
     ``adjust_server`` may change the resources of a server that has no own one yet.
     """
     kit = read_kit(folder)
@@ -59,7 +59,8 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
             kit.resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
             adjust_server(kit.resources)
-    kit.write_list(kit.least_list())
+    if not kit.target.exists() or CLASS_ALLOW_LIST not in kit.resources:
+        kit.write_list(kit.least_list())
     policy = folder / "local" / AUTHORIZATION
     if not policy.exists():  # FLARE's, with no right for leads but those that jobs need
         content = read_json(policy.with_name(f"{AUTHORIZATION}.default"))

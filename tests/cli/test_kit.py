@@ -186,8 +186,14 @@ def test_links_are_not_followed_and_strangers_stay(used: Path, tmp_path: Path) -
     assert "no run has left anything" in fdg("kit", "clean", make_kit(used.parent / "new")).stdout
 
 
-def test_hardening_says_what_it_has_written(kit: Path) -> None:
+def test_hardening_writes_what_is_lacking_and_widens_no_list(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path / "kit", content={"components": []})
     (kit / "local" / "authorization.json.default").write_text('{"permissions": {"lead": {}}}')
     first, again = (fdg("kit", "harden", kit).stdout for _ in range(2))
     assert (first.count(": written"), again.count("left as it was")) == (2, 2)
+    assert read(kit)["class_allow_list"] == class_paths(SITE)
     assert set(read(kit, "authorization.json")["permissions"]["lead"].values()) == {"none"}
+    fdg("kit", "allow", kit, "--method", "fedavg")
+    narrow = read(kit)
+    fdg("kit", "harden", kit)
+    assert read(kit) == narrow
