@@ -142,8 +142,8 @@ def harden(folder: KitArgument) -> None:
 
     Writes class_allow_list, turns off the streaming of a site's logs, lets no lead bring code, run shell commands or
     operate the machine, and has a server restart a running job at a site that comes back. In a local/resources.json
-    that is there, as after fdg kit allow, at most the list is added. Kits of fdg poc start and deploy/project.yml have
-    this; nvflare deploy prepare drops it for Docker or Kubernetes.
+    that is there, as after fdg kit allow, only the list changes: it is added, or loses FLARE's defaults. Kits of fdg
+    poc start and deploy/project.yml have this; nvflare deploy prepare drops it for Docker or Kubernetes.
 
     Examples:
 

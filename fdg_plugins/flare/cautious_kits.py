@@ -46,7 +46,7 @@ class CautiousKits(Builder):
 def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambda resources: None) -> None:
     """Write the policies into the kit in ``folder``, of which a project admin may still bring code.
 
-    What an operator has written there stays: a list too, which may be narrower than the one for all methods.
+    What an operator has written there stays; only a list loses what FLARE allows by default and no job needs.
     ``adjust_server`` may change the resources of a server that has no own one yet.
     """
     kit = read_kit(folder)
@@ -59,8 +59,8 @@ def harden(folder: Path, adjust_server: Callable[[dict[str, Any]], None] = lambd
             # FLARE starts a running job nowhere again: without it, a site that comes back waits for the next job.
             kit.resources["components"].append({"id": "returning_sites", "path": RETURNING_SITES, "args": {}})
             adjust_server(kit.resources)
-    if not kit.target.exists() or CLASS_ALLOW_LIST not in kit.resources:
-        kit.write_list(kit.least_list())
+    is_own = kit.target.exists() and CLASS_ALLOW_LIST in kit.resources
+    kit.write_list([entry for entry in kit.least_list() if not is_own or entry in kit.entries])
     policy = folder / "local" / AUTHORIZATION
     if not policy.exists():  # FLARE's, with no right for leads but those that jobs need
         content = read_json(policy.with_name(f"{AUTHORIZATION}.default"))

@@ -195,5 +195,8 @@ def test_hardening_writes_what_is_lacking_and_widens_no_list(tmp_path: Path) -> 
     assert set(read(kit, "authorization.json")["permissions"]["lead"].values()) == {"none"}
     fdg("kit", "allow", kit, "--method", "fedavg")
     narrow = read(kit)
+    assert {*narrow["class_allow_list"]} < {*class_paths(SITE)}
+    wide = {**narrow, "class_allow_list": [*DEFAULT_CLASS_ALLOW_LIST, *narrow["class_allow_list"]]}
+    (kit / "local" / "resources.json").write_text(json.dumps(wide))
     fdg("kit", "harden", kit)
     assert read(kit) == narrow
