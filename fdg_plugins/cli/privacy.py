@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
+"""``fdg kit privacy``: what a plan will spend of a site's privacy, or what noise it needs."""
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
@@ -34,8 +34,8 @@ def privacy(
 
     Examples:
 
-      fdg privacy --epsilon 3 --rounds 100
-      fdg privacy --noise 8 --rounds 100 /srv/flare/photo
+      fdg kit privacy --epsilon 3 --rounds 100
+      fdg kit privacy --noise 8 --rounds 100 /srv/flare/photo
     """
     given = [one for one in (noise, epsilon) if one is not None]
     if len(given) != (rounds is not None) or not (places or rounds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``fdg privacy``: the cost of a plan, the noise for a cost, and what a site's ledger and policy add to either."""
+"""``fdg kit privacy``: the cost of a plan, the noise for a cost, and what a site's ledger and policy add to either."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fdg_plugins.privacy.ledger import Ledger, Limits
 from tests.cli.commands import check_refusal, fdg
 
 LIMITS = Limits(clip_norm=1.0, noise_multiplier=8.0, max_epsilon=100.0, delta=1e-5)
-PLAN = ("privacy", "--noise", 8, "--rounds", 3)
+PLAN = ("kit", "privacy", "--noise", 8, "--rounds", 3)
 
 
 @pytest.fixture
