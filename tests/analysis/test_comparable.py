@@ -8,7 +8,7 @@ import pytest
 
 from fdg_plugins.aggregators import make_aggregator
 from fdg_plugins.errors import SettingsError
-from fdg_plugins.lab.analysis import Run
+from fdg_plugins.lab.analysis import Run, build_table
 from fdg_plugins.lab.analysis.comparable import check_comparable, group_runs, without_repeats
 from fdg_plugins.lab.analysis.runs import default_settings, method_name, method_order
 from fdg_plugins.lab.centralised import ALGORITHMS, algorithm_settings
@@ -168,6 +168,18 @@ def test_groups_name_what_differs_and_what_is_no_default() -> None:
     assert titles(run("a", FEDOMG), run("b", fedomg(kappa=0.1, server_lr=1.0)), run("c", FEDAVG)) == expected
     (group,) = group_runs([run("a", FEDOMG), run("b", fedomg(kappa=0.1))], ("kappa",))
     assert (group.title, group.label) == ("FedOMG", "FedOMG (kappa chosen)")
+
+
+def test_a_choice_of_the_learning_rate_admits_methods_that_have_one_each() -> None:
+    runs = [run("a", FEDAVG, protocol={"learning_rate": 0.003}), run("b", FEDOMG, protocol={"learning_rate": 0.01})]
+    assert "learning_rate of the protocol" in refused(*runs)
+    table = build_table(runs, choosing=("learning_rate",))
+    assert [row.words["method"] for row in table.rows] == [
+        "FedAvg (learning_rate 0.003)",
+        "FedOMG (learning_rate 0.01)",
+    ]
+    with pytest.raises(SettingsError):
+        build_table(runs, choosing=("batch_size",))
 
 
 JOBS = Path(__file__).parents[2] / "jobs"

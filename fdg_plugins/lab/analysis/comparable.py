@@ -78,6 +78,8 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
         chosen = tuple(name for name in apart_from if len({value_of(run, name) for run in members}) > 1)
         own, title = method_settings(members[0].record), method_title(method)
         words = [f"{name} {own.get(name, 'unset')}" for name in sorted(shown[method].difference(chosen))]
+        between = [name for name in apart_from if name not in {*own, *chosen} and _differs_between_methods(runs, name)]
+        words += [f"{name} {value_of(members[0], name)}" for name in between]
         told = [*words, *[f"{', '.join(chosen)} chosen"] * bool(chosen)]
         name, label = (f"{title} ({', '.join(of)})" if of else title for of in (words, told))
         found.append(Group(method, name, label, tuple(members), chosen))
@@ -108,10 +110,15 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
 
 
+def _differs_between_methods(runs: Sequence[Run], setting: str) -> bool:
+    """Return whether a setting of the protocol, such as the learning rate, is not the same in all runs."""
+    return len({value_of(run, setting) for run in runs if setting not in method_settings(run.record)}) > 1
+
+
 def check_varies(runs: Sequence[Run], setting: str) -> None:
-    """Raise ``SettingsError`` unless ``setting`` has several values in the runs of a method."""
+    """Raise ``SettingsError`` unless ``setting`` has several values in the runs of a method, or between methods."""
     varied = varied_settings(runs)
-    if setting not in varied:
+    if setting not in varied and not _differs_between_methods(runs, setting):
         found = sorted({str(value_of(run, setting)) for run in runs} - {"None"})
         came = f"is {', '.join(found)} in every run of a method" if found else "is in no run"
         raise SettingsError(
