@@ -178,8 +178,9 @@ def test_a_choice_of_the_learning_rate_admits_methods_that_have_one_each() -> No
         "FedAvg (learning_rate 0.003)",
         "FedOMG (learning_rate 0.01)",
     ]
-    with pytest.raises(SettingsError):
-        build_table(runs, choosing=("batch_size",))
+    for fixed in ("batch_size", "seed"):
+        with pytest.raises(SettingsError):
+            build_table([*runs, run("c", seed=1)], choosing=("learning_rate", fixed))
 
 
 JOBS = Path(__file__).parents[2] / "jobs"

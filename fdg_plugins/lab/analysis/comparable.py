@@ -112,7 +112,8 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def _differs_between_methods(runs: Sequence[Run], setting: str) -> bool:
     """Return whether a setting of the protocol, such as the learning rate, is not the same in all runs."""
-    return len({value_of(run, setting) for run in runs if setting not in method_settings(run.record)}) > 1
+    values = {value_of(run, setting) for run in runs if setting not in method_settings(run.record)}
+    return len(values) > 1 and setting not in FREE_FIELDS
 
 
 def check_varies(runs: Sequence[Run], setting: str) -> None:
