@@ -8,7 +8,7 @@ with federated runs in everything: the same passes over the same images.
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,13 +73,12 @@ def group_runs(runs: Sequence[Run], apart_from: Collection[str] = (), *, beside_
         own = method_settings(run.record)
         return run.method, *(own.get(name) for name in sorted(shown[run.method].difference(apart_from)))
 
-    found = []
+    found, between = [], [name for name in apart_from if _differs_between_methods(runs, name)]
     for (method, *_), members in grouped(runs, key).items():
         chosen = tuple(name for name in apart_from if len({value_of(run, name) for run in members}) > 1)
         own, title = method_settings(members[0].record), method_title(method)
         words = [f"{name} {own.get(name, 'unset')}" for name in sorted(shown[method].difference(chosen))]
-        between = [name for name in apart_from if name not in {*own, *chosen} and _differs_between_methods(runs, name)]
-        words += [f"{name} {value_of(members[0], name)}" for name in between]
+        words += [f"{name} {value_of(members[0], name)}" for name in between if name not in {*own, *chosen}]
         told = [*words, *[f"{', '.join(chosen)} chosen"] * bool(chosen)]
         name, label = (f"{title} ({', '.join(of)})" if of else title for of in (words, told))
         found.append(Group(method, name, label, tuple(members), chosen))
@@ -96,7 +95,10 @@ def comparable_groups(
 
 def value_of(run: Run, setting: str) -> Hashable:
     """Return a run's value of a setting of its method, else of its protocol; None if it has no such setting."""
-    own = method_settings(run.record)
+    return _value(run, method_settings(run.record), setting)
+
+
+def _value(run: Run, own: Mapping[str, Any], setting: str) -> Hashable:
     value = own[setting] if setting in own else getattr(run.record.protocol, setting, None)
     return value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True, default=str)
 
@@ -105,13 +107,17 @@ def varied_settings(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the settings that have several values among the runs of one method, sorted by name."""
     values: dict[tuple[str, str], set[Any]] = {}
     for run in runs:
-        for name in {*type(run.record.protocol).model_fields, *method_settings(run.record)} - FREE_FIELDS:
-            values.setdefault((run.method, name), set()).add(value_of(run, name))
+        own = method_settings(run.record)
+        for name in {*type(run.record.protocol).model_fields, *own} - FREE_FIELDS:
+            values.setdefault((run.method, name), set()).add(_value(run, own, name))
     return tuple(sorted({name for (_, name), found in values.items() if len(found) > 1}))
 
 
 def _differs_between_methods(runs: Sequence[Run], setting: str) -> bool:
-    """Return whether a setting of the protocol, such as the learning rate, is not the same in all runs."""
+    """Return whether a setting of the protocol, such as the learning rate, is not the same in all runs.
+
+    That of a method, or a field over which a table ranges, is none.
+    """
     values = {value_of(run, setting) for run in runs if setting not in method_settings(run.record)}
     return len(values) > 1 and setting not in FREE_FIELDS
 
